@@ -176,13 +176,13 @@ async def _version(settings: Settings, letter_ids: list[int] | None, group: str 
 
 async def _reprocess(settings: Settings, wanted: _Wanted) -> _Done:
     async with open_operations(settings) as (operating, database):
-        return await _put_up(operating, database, wanted)
+        return await _queue_reprocessing(operating, database, wanted)
 
 
-async def _put_up(operating: Operations, database: Database, wanted: _Wanted) -> _Done:
+async def _queue_reprocessing(operating: Operations, database: Database, wanted: _Wanted) -> _Done:
     named, left = wanted.letter_ids, None
     if wanted.group is None and not named:
-        # One more than is put up, to know whether there are more.
+        # One more than is queued, to know whether there are more.
         found = await records_sql.reprocessable(database, wanted.outcomes, limit=records_sql.MOST_QUEUED + 1)
         named, left = (
             found[: records_sql.MOST_QUEUED],

@@ -1,4 +1,4 @@
-"""Pages that are shown in place of the one that was asked for: an error, or the database is away and nothing is kept.
+"""Pages shown instead of the requested one: an error, or the database is unavailable and nothing is kept.
 
 An error page names the next step and the request's id, by which the log is searched.
 """
@@ -16,7 +16,7 @@ NEXT_STEPS = {
     401: ("/login", "Log in"),
     403: ("/", "Back to Now"),
     404: ("/letters", "Search the letters"),
-    409: ("/", "Look again"),
+    409: ("/", "Back to Now"),
     421: ("/", "Now"),
 }
 
@@ -39,6 +39,6 @@ def error_page(request: Request, status: int, title: str, text: str, *, environm
 
 
 def away_page(site: Site, request: Request, away: Away | None, *, back: tuple[str, str]) -> Response:
-    """The database is away, and nothing is kept of the page that was asked for."""
+    """The database is unavailable, and nothing is kept of the requested page."""
     context = {"away": away, "back": back}
     return render("away.html", site.shell(request), context, status=503)

@@ -1,7 +1,7 @@
-"""What the pages remember of the database, for when it is away: they are read most when things are broken.
+"""Answers of the database that the pages keep for an outage, when operators need them most.
 
 Promises: a page that was shown once is shown again from memory, with the time its figures are from; memory is bounded.
-Never: hands out old figures as new ones.
+Never: shows old figures as new ones.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Away:
     is_unreachable: bool
     """False: it answers, and refuses."""
     since: datetime
-    """The first time that it did not, unless a look found that earlier."""
+    """The first request without an answer, or the time of the diagnosis if that is earlier."""
     kept_at: datetime | None
     """When the figures that are shown were read; None: there are none."""
 
@@ -46,11 +46,11 @@ class WorkersKept:
     at: datetime
     """When they were seen."""
     unseen: str | None = None
-    """Why the last look did not see them; None: it did."""
+    """Why the last view does not have them; None: it has."""
 
 
 class WorkerMemory:
-    """The workers as they were seen last: while the database is away no look sees them."""
+    """The workers as last observed: during an outage of the database they cannot be observed."""
 
     def __init__(self) -> None:
         self._last: WorkersKept | None = None
@@ -71,7 +71,7 @@ class Memory:
     async def ask(
         self, page: str, asking: Callable[[], Awaitable[Facts]], *, now: datetime
     ) -> Remembered[Facts]:
-        """`page` says which question it is, with everything that the answer depends on."""
+        """`page` identifies the question, with everything that the answer depends on."""
         try:
             async with asyncio.timeout(WITHIN_SECONDS):
                 facts = await asking()

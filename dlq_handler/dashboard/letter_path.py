@@ -1,7 +1,7 @@
-"""The way of one letter in five boxes (queue, DLX, DLQ, decision, notice), and in one sentence. Pure.
+"""The path of one dead letter in five boxes (queue, DLX, DLQ, decision, event), and in one sentence. Pure.
 
-Each box has its time and what had passed since the one before. A step that broke is red and says why; one of which
-nothing is known has a question mark, and is never taken for done.
+Each box has its time and the time since the box before. A failed step is red with its reason. An unknown step has a
+question mark, and never counts as done.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.explain.records import OutboxRecord
 
-# A notice goes out within a second of its commit. After so long something keeps it.
+# A completion event is published within a second of its commit. After this time it is stuck.
 _STUCK = timedelta(seconds=60)
-# A notice is dated by the beginning of its transaction, and a decision that replaces another by the moment of writing.
+# A completion event has the time of its transaction's begin, a decision that replaces another the time of writing.
 _SAME_CHANGE = timedelta(seconds=30)
 # The broker dates a death in whole seconds.
 _WHOLE_SECOND = 1.0
@@ -25,7 +25,7 @@ _DEATHS = {
     "rejected": "Rejected",
     "maxlen": "Pushed out, as the queue was full,",
     "delivery_limit": "Delivered too often",
-    "rescued": "Taken before its time, as the worker is gone,",
+    "rescued": "Taken before it expired, as the worker is unavailable,",
 }
 
 
@@ -40,10 +40,10 @@ class Box:
     explanation: str | None = None
 
 
-def notice_of(
+def completion_event_of(
     record: LetterRecord, outbox: Sequence[OutboxRecord], *, completed_key: str
 ) -> OutboxRecord | None:
-    """The one that this decision wrote: the outbox has requests too, and an execution that was ended twice has two.
+    """The completion event of this decision. The outbox also has requests, and events of other endings.
 
     An event that was confirmed before the decision belongs to another one.
     """
@@ -58,15 +58,15 @@ def notice_of(
 
 
 def path(
-    record: LetterRecord, notice: OutboxRecord | None, *, intake: str | None, now: datetime
+    record: LetterRecord, event: OutboxRecord | None, *, intake: str | None, now: datetime
 ) -> Sequence[Box]:
-    """`notice`: the completion event, from `notice_of`; None: it is not on record."""
+    """`event`: from `completion_event_of`; None: it is not on record."""
     return (
         _queue(record, now),
         _exchange(record, now),
         _intake(record, intake, now),
         _decision(record, now),
-        _notice(record, notice, now),
+        _completion_event(record, event, now),
     )
 
 
@@ -78,7 +78,7 @@ def _queue(record: LetterRecord, now: datetime) -> Box:
         what=queue or UNKNOWN,
         when=moment(record.attempt_updated_at, now),
         delta=None,
-        explanation=None if queue else "nothing says that it died anywhere",
+        explanation=None if queue else "no death is on record",
     )
 
 
@@ -123,7 +123,7 @@ def _decision(record: LetterRecord, now: datetime) -> Box:
     )
 
 
-def _notice(record: LetterRecord, notice: OutboxRecord | None, now: datetime) -> Box:
+def _completion_event(record: LetterRecord, event: OutboxRecord | None, now: datetime) -> Box:
     if record.is_shadow or record.outcome is not Outcome.FAILED:
         explanation = (
             "shadow mode publishes nothing"
@@ -131,46 +131,46 @@ def _notice(record: LetterRecord, notice: OutboxRecord | None, now: datetime) ->
             else "no execution was ended, so there is no event"
         )
         return Box(
-            step="Notice", state=State.UNKNOWN, what="none", when="", delta=None, explanation=explanation
+            step="Event", state=State.UNKNOWN, what="none", when="", delta=None, explanation=explanation
         )
-    if notice is None:
+    if event is None:
         explanation = "deleted by retention, or never written"
         return Box(
-            step="Notice",
+            step="Event",
             state=State.UNKNOWN,
             what=UNKNOWN,
             when=UNKNOWN,
             delta=None,
             explanation=explanation,
         )
-    if notice.confirmed_at is None:
-        is_stuck = now - notice.created_at > _STUCK
+    if event.confirmed_at is None:
+        is_stuck = now - event.created_at > _STUCK
         return Box(
-            step="Notice",
+            step="Event",
             state=State.BAD if is_stuck else State.WARN,
-            what=notice.routing_key,
+            what=event.routing_key,
             when="not confirmed yet",
             delta=None,
-            explanation=notice.last_error or "no replica has published it yet",
+            explanation=event.last_error or "no replica has published it yet",
         )
     return Box(
-        step="Notice",
-        state=State.WARN if notice.is_withheld else State.OK,
-        what=notice.routing_key,
-        when=moment(notice.confirmed_at, now),
-        delta=_between(record.decided_at, notice.confirmed_at),
-        explanation=notice.last_error if notice.is_withheld else None,
+        step="Event",
+        state=State.WARN if event.is_withheld else State.OK,
+        what=event.routing_key,
+        when=moment(event.confirmed_at, now),
+        delta=_between(record.decided_at, event.confirmed_at),
+        explanation=event.last_error if event.is_withheld else None,
     )
 
 
-def in_one_sentence(record: LetterRecord, notice: OutboxRecord | None) -> str:
+def in_one_sentence(record: LetterRecord, event: OutboxRecord | None) -> str:
     parts = [_death(record), _outcome(record)]
-    if record.outcome is Outcome.FAILED and not record.is_shadow and notice is not None:
-        if notice.confirmed_at is None:
+    if record.outcome is Outcome.FAILED and not record.is_shadow and event is not None:
+        if event.confirmed_at is None:
             parts.append("completion event not published yet")
-        elif not notice.is_withheld:
+        elif not event.is_withheld:
             parts.append(
-                f"completion event published {lapse((notice.confirmed_at - record.decided_at).total_seconds())} later"
+                f"completion event published {lapse((event.confirmed_at - record.decided_at).total_seconds())} later"
             )
     shadow = "Shadow, nothing was done: " if record.is_shadow else ""
     return with_full_stop(shadow + "; ".join(parts))

@@ -87,5 +87,5 @@ class Shell:
 
 def render(template: str, shell: Shell, context: Mapping[str, Any], *, status: int = 200) -> HTMLResponse:
     text = _ENVIRONMENT.get_template(template).render(shell=shell, now=shell.now, **context)
-    # Never from a cache: an old page looks like a quiet night.
+    # Never from a cache: an old page would hide a new problem.
     return HTMLResponse(text, status_code=status, headers={"Cache-Control": "no-store"})

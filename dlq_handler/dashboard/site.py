@@ -1,4 +1,4 @@
-"""What all pages of one listener share: the world they look at, what they remember, and the shell around them."""
+"""State that all pages of one listener share: the world, the kept answers, and the shell."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -66,9 +66,9 @@ class Site:
         return {one.registered.worker.id: one.registered.name for one in seen.workers}
 
     def seen_with(self, away: Away | None) -> tuple[View | None, Sequence[Diagnosis]]:
-        """The last look, and an outage of the database that this very page has found since.
+        """The last view, and an outage of the database that this page has found since.
 
-        Without it a page would say in red that the database is unreachable, and in green that it is fine.
+        Otherwise a page would show in red that the database is unreachable, and in green that it is fine.
         """
         view, diagnoses = self.view, self.diagnoses
         if away is None or view is None or self._database_away_since is not None:
@@ -79,14 +79,14 @@ class Site:
         return view, with_beginnings(diagnose(view), beginnings_of(diagnoses))
 
     def headline(self, diagnoses: Sequence[Diagnosis] | None = None) -> Headline:
-        """Of the last look's, unless a page knows better."""
+        """By the last diagnoses, unless a page has newer ones."""
         shown = self.diagnoses if diagnoses is None else diagnoses
         return headline(shown, now=self.now, link=self.world.runbook_link)
 
     def headline_of_past(
         self, diagnoses: Sequence[Diagnosis], at: datetime, *, is_known: bool = True
     ) -> Headline:
-        """`is_known` False: the record could not be read, which says nothing about what is on it."""
+        """`is_known` False: the record could not be read."""
         nothing = (
             "Unknown: no diagnosis is on record of this moment."
             if is_known
@@ -123,10 +123,10 @@ class Site:
         since = self._database_away_since
         if remembered.away is None or since is None:
             return remembered
-        # Who opens the first page of the night hours later asks when it began, not when he asked.
+        # For a page opened hours later the outage began at its diagnosis, not at the first request.
         return replace(remembered, away=replace(remembered.away, since=since))
 
     @property
     def _database_away_since(self) -> datetime | None:
-        """As it was diagnosed, on the same page; None: the last look still found it well."""
+        """As diagnosed, on the same page; None: the last diagnosis found no outage."""
         return next((one.since for one in self.diagnoses if one.check is Check.DATABASE), None)

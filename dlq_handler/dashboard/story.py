@@ -93,6 +93,6 @@ def _text(one: Moment) -> str:
 
 
 def _done(one: Operation) -> str:
-    word = "Read the raw body" if one.action == Action.LETTER_BODY_READ else "Put up to be reprocessed"
+    word = "Read the raw body" if one.action == Action.LETTER_BODY_READ else "Queued for reprocessing"
     comment = f" Comment: {one.comment}" if one.comment else ""
     return f"{word} ({one.target}): {one.result}.{comment}"

@@ -88,8 +88,8 @@ def _sidecar_words(known: Mapping[Check, Diagnosis]) -> Mapping[Check, str]:
 
 
 def _broker(view: View | None, known: Mapping[Check, Diagnosis]) -> Cell:
-    """Canaries are on record in the database: without it nothing is known of them, and the broker answers all the
-    same. Who reads "unknown" looks for a fault where there is none.
+    """Canaries are recorded in the database: during its outage they are unknown while the broker answers. The word
+    "unknown" would make the operator search for a fault of the broker.
     """
     words, number = _BROKER_WORDS, _canary(view)
     health = {check: known[check].health for check in _BROKER_WORDS if check in known}

@@ -1,8 +1,8 @@
 """The blueprint: the exchanges, queues and bindings that bring a dead letter to the intake queue.
 
-Pure. What it names is, argument for argument, what Attune's own services declare: all durable, no arguments.
-Ours are only bindings to the dead-letter exchange and, if one is configured, an intake queue of our own. In shadow mode
-that is a queue for copies, with limits, and the stock queue is left as it is.
+Pure. Exchanges and queues are exactly as Attune's services declare them: durable, without arguments. dlq-handler adds
+only bindings to the dead-letter exchange and, if configured, a separate intake queue. In shadow mode that is a queue
+for copies, with limits, and the stock queue is left unchanged.
 """
 
 from collections.abc import Collection, Mapping
@@ -38,7 +38,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowLimits:
-    """What keeps the queue of copies small while nobody reads it."""
+    """Limits that keep the shadow queue small while no replica consumes it."""
 
     max_letters: int
     ttl_ms: int
@@ -48,16 +48,16 @@ class ShadowLimits:
         return {
             "x-max-length": self.max_letters,
             "x-message-ttl": self.ttl_ms,
-            # The default, said aloud: the other way of overflowing would send refusals to whoever publishes.
+            # The default, set explicitly: with the other mode the publishers would get rejections.
             "x-overflow": "drop-head",
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
-    """What must exist. `intake_queue` is either the stock queue or one of our own.
+    """What must exist. `intake_queue` is either the stock queue or a separate one.
 
-    Without intake nothing is bound: letters would only pile up where nobody takes them.
+    Without an intake nothing is bound: dead letters would pile up without a consumer.
     """
 
     shadow: ShadowLimits | None = None
@@ -71,7 +71,7 @@ class Blueprint:
 
     @property
     def intake_is_our_own(self) -> bool:
-        """Whether we take all letters, from a queue that nobody else knows of."""
+        """True: dlq-handler receives all dead letters in a queue that only dlq-handler uses."""
         return self.intake_queue != STOCK_QUEUE and self.shadow is None
 
     @property
@@ -122,10 +122,10 @@ def wanted_bindings(blueprint: Blueprint, worker_ids: Collection[int]) -> frozen
 
 
 def superseded_bindings(blueprint: Blueprint, worker_ids: Collection[int]) -> frozenset[Binding]:
-    """Bindings that an earlier setting of ours may have left on the stock queue.
+    """Bindings that an earlier setting of dlq-handler may have left on the stock queue.
 
-    With an intake queue of our own, a worker key still bound there would deliver each letter twice, once to
-    the stock consumer that we are to keep it from. Nobody but us binds these exact keys, so they may go.
+    With a separate intake queue, a worker key that is still bound there would deliver each dead letter twice, once to
+    the stock consumer. Only dlq-handler binds these exact keys, so they can be removed.
     """
     if not (blueprint.has_intake and blueprint.intake_is_our_own):
         return frozenset()

@@ -61,7 +61,7 @@ class _Different(CanaryRefused):
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """To be used inside a channel's block: outside it, a refusal looks like an unavailable broker."""
+    """To be used inside a channel's block: outside it, a refusal is reported as an unavailable broker."""
     try:
         yield
     except ChannelAccessRefused as refused:

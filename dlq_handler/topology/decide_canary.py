@@ -1,7 +1,7 @@
 """Decide whether canaries arrive, worker by worker. Pure: ages are by the database's clock, and arguments.
 
-The newest probe of a worker that tells anything decides. One that did not arrive tells of a hole only if nothing else
-explains it: we consumed all the while since it was sent, nobody else could have taken it, and nothing waits before it.
+The newest conclusive canary of a worker decides. A missing canary proves a broken route only if nothing else explains
+it: this replica has consumed since it was sent, no other consumer can have taken it, and no message waits before it.
 Everything else is "unknown", never "ok".
 """
 
@@ -26,7 +26,7 @@ class Probe:
     ttl_seconds: float
     created_seconds_ago: float
     sent_seconds_ago: float | None
-    """None: the broker never said that it took it over, so nobody knows whether it was sent."""
+    """None: the broker never confirmed it, so it is unknown whether it was sent."""
     took_seconds: float | None
     """From sending to arrival; None when it did not arrive (yet)."""
 
@@ -36,41 +36,41 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeView:
-    """What this process sees of the intake queue that canaries are to arrive in."""
+    """The intake queue of the canaries, as this process observes it."""
 
     consuming_seconds: float
-    """For how long we have consumed it without a break; 0: we do not."""
+    """How long this process has consumed it without a break; 0: it does not."""
     waiting: int | None
     """Messages ready in it; None: the broker cannot be asked."""
     others: tuple[str, ...] = ()
-    """Consumers that are none of ours."""
+    """Consumers that are not dlq-handler replicas."""
     unseen: int = 0
-    """Consumers of which we cannot see whose they are."""
+    """Number of unidentified consumers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCanary:
-    """What the canary says of one worker's binding."""
+    """The result of the canary for one worker's binding."""
 
     worker_id: int
     state: CanaryState
     explanation: str
     passes: bool = False
-    """Nothing is to be repaired: the next probe tells."""
+    """No action is needed: the next canary decides."""
     took_seconds: float | None = None
     seen_seconds_ago: float | None = None
     """When one arrived last, whatever became of later ones."""
 
 
 def blindness(view: IntakeView, queue: str) -> str | None:
-    """Why canaries can tell nothing at all just now; None when they can."""
+    """Why all canaries are inconclusive at the moment; None: they are not."""
     if view.consuming_seconds <= 0:
-        return f"we do not consume {queue} just now"
+        return f"this replica does not consume {queue} at the moment"
     if view.waiting is None:
-        return "the broker does not say what waits in the intake queue"
+        return "the number of messages in the intake queue is unknown"
     if view.others:
         others = ", ".join(map(repr, view.others[:5]))
-        return f"{others} also consume(s) {queue}: what does not come to us may have come to them"
+        return f"{others} also consume(s) {queue} and may have received the canaries"
     return None
 
 
@@ -90,10 +90,10 @@ def decide_canaries(
 
 
 def proven(probes: Collection[Probe]) -> list[Probe]:
-    """For one who looks from outside, and does not know how long a sidecar has consumed: those that tell something.
+    """The conclusive canaries, for a program that does not know how long a replica has consumed.
 
-    A probe that arrived shows that somebody consumed after all that were sent before it: they had come first, if they
-    had come at all. Of those sent later nothing is known yet.
+    A canary that arrived shows that a replica consumed after all canaries sent before it: those would have arrived
+    earlier. Canaries sent later are inconclusive.
     """
     newest_seen = min(
         (
@@ -113,7 +113,7 @@ def proven(probes: Collection[Probe]) -> list[Probe]:
 
 @dataclass(frozen=True, slots=True)
 class _Doubt:
-    """Why nothing can be told of one worker, and whether that passes by itself."""
+    """Why the state of one worker is unknown, and whether that passes without action."""
 
     explanation: str
     passes: bool = True
@@ -142,10 +142,10 @@ def _decide(
 
     if blind is not None:
         return answer(CanaryState.UNKNOWN, blind)
-    doubt = _Doubt("no probe tells anything yet" if not newest_first else "none has arrived yet")
+    doubt = _Doubt("no conclusive canary yet" if not newest_first else "none has arrived yet")
     for probe in newest_first:
         if probe.created_seconds_ago > options.fresh_seconds(workers, probe.ttl_seconds):
-            doubt = _Doubt("the last probe that tells anything is too old")
+            doubt = _Doubt("the last conclusive canary is too old")
             break
         if probe.took_seconds is not None:
             return answer(CanaryState.OK, f"arrived {probe.took_seconds:.1f} s after it was sent")
@@ -161,13 +161,13 @@ def _decide(
 
 
 def _excuse(sent_seconds_ago: float, view: IntakeView) -> _Doubt | None:
-    """What else than a hole may have kept a probe from us."""
+    """Another explanation than a broken route for a missing canary."""
     if sent_seconds_ago > view.consuming_seconds:
-        return _Doubt(f"we have consumed without a break for {view.consuming_seconds:.0f} s only")
+        return _Doubt(f"this replica has consumed without a break for only {view.consuming_seconds:.0f} s")
     if view.unseen:
-        return _Doubt(f"{view.unseen} consumer(s) that we cannot see may have taken it", passes=False)
+        return _Doubt(f"{view.unseen} unidentified consumer(s) may have taken it", passes=False)
     if view.waiting:
-        return _Doubt(f"{view.waiting} letter(s) wait in the intake queue, perhaps before it")
+        return _Doubt(f"{view.waiting} dead letter(s) wait in the intake queue, perhaps before it")
     return None
 
 
@@ -190,7 +190,7 @@ def choose_due(
 
 
 def worst_of(canaries: Collection[WorkerCanary]) -> CanaryState:
-    """Of no worker at all nothing can be told."""
+    """Unknown without workers."""
     states = {canary.state for canary in canaries}
     for state in (CanaryState.LOST, CanaryState.UNKNOWN):
         if state in states:
@@ -226,6 +226,6 @@ def describe_canaries(canaries: Collection[WorkerCanary]) -> str:
 
 
 def only_wants_time(canaries: Collection[WorkerCanary]) -> bool:
-    """What cannot be told just now will be told by the next probes."""
+    """All unknown results will be decided by the next canaries."""
     unclear = [canary for canary in canaries if canary.state is CanaryState.UNKNOWN]
     return bool(unclear) and all(canary.passes for canary in unclear)

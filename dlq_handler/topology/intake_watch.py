@@ -1,8 +1,8 @@
-"""Look at the intake queue from outside: is our consumer really there, how much waits, who else consumes?
+"""Check the intake queue on the broker: is this replica's consumer registered, how much waits, who else consumes?
 
-A client can show "connected" while the broker knows no consumer of it. So the broker is asked, on a fresh channel, and
-when it knows none while we think we consume, the intake is rebuilt. And when nothing may be taken (the brake, the
-gate), a consumer that waits for letters is closed: who only waits would go on looking ready.
+A client can be connected while the broker has no consumer for it. So the watch asks the broker on a fresh channel, and
+rebuilds the intake if the consumer is missing. While no dead letter may be consumed (brake, safety gate), the watch
+closes a waiting consumer: otherwise the replica would still report ready.
 """
 
 import asyncio
@@ -39,22 +39,22 @@ class IntakeWatch:
         may_take: Callable[[], None] = lambda: None,
         interval_seconds: float = 5.0,
     ) -> None:
-        """`api` may be away, or hide the consumers that its user may not see.
+        """`api` may be unavailable, or hide consumers from its user.
 
-        `may_take()` raises `Unavailable` while no letter may be taken, in words.
+        `may_take()` raises `Unavailable` with an explanation while no dead letter may be consumed.
         """
         self._may_take = may_take
         self._source, self._readiness, self._metrics = source, readiness, metrics
         self._api, self._own_tag_prefix = api, own_tag_prefix
         self._interval_seconds = interval_seconds
-        self._told: str | None = None
+        self._last_others: str | None = None
         self._waiting: int | None = None
         self._other_tags: tuple[str, ...] = ()
         self._unseen = 0
 
     @property
     def view(self) -> IntakeView:
-        """Of the last look, a few seconds ago."""
+        """The last observation, a few seconds old."""
         return IntakeView(
             consuming_seconds=self._source.consuming_seconds,
             waiting=self._waiting,
@@ -88,8 +88,8 @@ class IntakeWatch:
         is_missing = seen.consumers == 0 or not any(tag.startswith(own_tag) for tag in tags or (own_tag,))
         if is_missing and was_consuming is not None and was_consuming == self._source.incarnation:
             log.error("intake.unregistered", queue=self._source.queue)
-            self._source.give_up("the broker knows no consumer of ours")
-        self._tell_of_others(seen.consumers, tags)
+            self._source.give_up("the broker has no consumer of this replica")
+        self._report_others(seen.consumers, tags)
 
     async def _messages(self, seen: QueueCounts) -> int:
         """Ready and unacknowledged; without the management API those of other consumers are not counted."""
@@ -99,8 +99,8 @@ class IntakeWatch:
         return seen.ready + max(known or 0, self._source.outstanding)
 
     def _oldest_age_seconds(self, ready: int) -> float | None:
-        """From what the letters that we hold tell of their death: one taken and put back, only to be looked at, has one
-        delivery more on its count.
+        """By the deaths of the unacknowledged dead letters. Fetching and requeuing others would raise their delivery
+        counts.
         """
         died_at = self._source.oldest_death
         if died_at is None:
@@ -108,7 +108,7 @@ class IntakeWatch:
         return max(0.0, (datetime.now(UTC) - died_at).total_seconds())
 
     async def _tags(self, consumers: int) -> Sequence[str] | None:
-        """Who consumes, when we are not alone; None when that cannot be told."""
+        """Tags of all consumers; None: unknown, or there is only one."""
         if consumers <= 1:
             return None
         try:
@@ -118,29 +118,27 @@ class IntakeWatch:
         # A user without the tag 'monitoring' sees only its own consumers.
         return tags if len(tags) >= consumers else None
 
-    def _tell_of_others(self, consumers: int, tags: Sequence[str] | None) -> None:
+    def _report_others(self, consumers: int, tags: Sequence[str] | None) -> None:
         self._other_tags = tuple(
             sorted(tag for tag in tags or () if not tag.startswith(self._own_tag_prefix))
         )
         self._unseen = max(0, consumers - 1) if tags is None else 0
         others = self._others()
-        if others is not None and others != self._told:
+        if others is not None and others != self._last_others:
             log.warning("intake.shared", queue=self._source.queue, consumers=consumers, others=others)
-        self._told = others
+        self._last_others = others
         self._readiness.note(
             OTHER_CONSUMER,
-            f"{others} on {self._source.queue}: a stock executor fails executions without a notice and drops letters "
-            "on a database error; set dlq_handler.intake.queue to a queue of our own"
+            f"{others} on {self._source.queue}: a stock executor publishes no completion event and drops dead letters "
+            "on a database error; set dlq_handler.intake.queue to a separate queue"
             if others is not None
             else None,
         )
 
     def _others(self) -> str | None:
-        """Who else consumes, in words; None when nobody does, or only replicas of ours."""
+        """A description of other consumers; None: only dlq-handler replicas consume."""
         if self._unseen:
-            return (
-                f"{self._unseen} other consumer(s), replicas of ours or not: the management API does not tell"
-            )
+            return f"{self._unseen} unidentified consumer(s), dlq-handler replicas or not"
         if self._other_tags:
             return f"other consumer(s) {', '.join(map(repr, self._other_tags[:5]))}"
         return None

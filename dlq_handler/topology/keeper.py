@@ -127,7 +127,7 @@ class TopologyKeeper:
     async def _wanted_workers(self) -> frozenset[int]:
         """The registered workers, and those without a row that left a queue.
 
-        Such queues are looked for once between two full passes: hosts that never delete queues leave thousands behind.
+        Such queues are searched once between two full passes: hosts that never delete queues leave thousands behind.
         """
         if self._registered is None:
             return self.bound_workers

@@ -1,7 +1,7 @@
 """Route one key through a snapshot as RabbitMQ would: which queues does a message reach?
 
 Pure and without guesses: what depends on things that a snapshot does not hold (message headers, plugin
-exchange types, policies we may not read) makes a queue possible, not certain.
+exchange types, policies that cannot be read) makes a queue possible, not certain.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

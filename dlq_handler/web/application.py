@@ -63,7 +63,7 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # Not "no-referrer": with it browsers send forms with `Origin: null`, which we refuse.
+    # Not "no-referrer": with it browsers send forms with `Origin: null`, which dlq-handler refuses.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -78,7 +78,7 @@ class Stamp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return  # a websocket: we have none
+            return  # dlq-handler has no websockets
         request_id = Request(scope).state.request_id = secrets.token_hex(6)
 
         async def stamped(message: Message) -> None:

@@ -236,7 +236,7 @@ class Connections:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, accepted)
         except OSError:
-            # The client is gone already.
+            # The client has already disconnected.
             accepted.close()
             self._forget(protocol)
 

@@ -1,6 +1,6 @@
 """Answers to requests that fail: JSON for programs, a page for people, both with the request's id and what to do.
 
-How the page looks is the dashboard's: the composition passes its function to `ErrorAnswers`.
+The dashboard renders the page: the composition passes its function to `ErrorAnswers`.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 
 class Refused(HTTPException):
-    """A route says no, in words. `more` goes into the JSON of the API."""
+    """A route refuses a request, with an explanation. `more` goes into the JSON of the API."""
 
     def __init__(self, status: int, text: str, **more: object) -> None:
         super().__init__(status, text)
@@ -121,7 +121,7 @@ class LastResort:
 
 
 def _with_full_stop(sentence: str) -> str:
-    """Some errors end with a question of their own."""
+    """Some errors end with a question mark."""
     return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
 
 
@@ -130,9 +130,9 @@ def _usual(status: int, detail: str) -> str:
         case 404:
             return "There is no such page. The address may be mistyped."
         case 405:
-            return "This address is not asked that way."
+            return "This address does not support this HTTP method."
         case 500:
-            return "The log of this sidecar says more under this request's id. Nothing is lost; try again."
+            return "Search the log of this replica for this request's id. Nothing is lost; try again."
         case _:
             return detail
 
@@ -140,7 +140,7 @@ def _usual(status: int, detail: str) -> str:
 def _in_words(error: RequestValidationError) -> str:
     """Without the value: it may be a pasted secret."""
     problems = [
-        # Our own validators write a whole sentence; pydantic puts two words before it.
+        # dlq-handler's validators write a complete sentence; pydantic puts two words before it.
         f"{'.'.join(str(part) for part in one['loc'][1:]) or 'body'}: {one['msg'].removeprefix('Value error, ')}"
         for one in error.errors()
     ]

@@ -31,7 +31,7 @@ LARGEST_BODY_BYTES = 65_536
 # Before a token is shown: a login is a token and a path.
 LARGEST_LOGIN_BYTES = 4096
 MOST_FIELDS = 100
-# Set by proxies. Behind one, the peer's address says nothing about the client.
+# Set by proxies. Behind a proxy the peer's address is not the client's.
 FORWARDED = frozenset(
     {"forwarded", "client", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"}
 )
@@ -62,15 +62,15 @@ class Origins:
         return found is not None and found["name"].strip("[]").lower() in self.hosts
 
     def is_own(self, origin: str, *, host_header: str) -> bool:
-        """Whether a page of ours can have sent it: by the address that people use, or the one that was asked."""
+        """True: a page of this dashboard can have sent it, by the external URL or by the requested host."""
         if origin == self.external_url:
             return True
-        # A proxy may speak https where we are asked by http, so the scheme is not compared.
+        # Behind a proxy the browser may use https and the proxy http, so the scheme is not compared.
         return self.has_host(host_header) and origin.partition("://")[2].lower() == host_header.lower()
 
     @property
     def is_secure(self) -> bool:
-        """Whether browsers reach us by https, so that a cookie may be kept to it."""
+        """True: browsers use https, so the cookie can be restricted to it."""
         return bool(self.external_url) and str(self.external_url).startswith("https://")
 
 
@@ -233,7 +233,7 @@ class Guard:
 
 
 def _is_from_another_site(request: Request) -> bool:
-    """By what the browser says. A link that leads to a page is let through: no GET of a page records anything."""
+    """By the headers of the browser. A link to a page is allowed: no GET of a page records anything."""
     # "same-site" is another origin too: another port of this machine, where anything may run.
     if request.headers.get("sec-fetch-site") not in {"cross-site", "same-site"}:
         return False
@@ -264,13 +264,13 @@ def csrf_of(request: Request) -> str:
 
 
 def local_path(given: str) -> str:
-    """Where to go after the login: a path of ours, whatever the link said."""
+    """The path to open after the login: always a path of this dashboard, whatever the link contains."""
     is_local = given.startswith("/") and not given.startswith(("//", "/\\")) and given.isprintable()
     return given if is_local else "/"
 
 
 def _asked_again(here: str) -> Response:
-    """A link from a chat or a mail: browsers keep a SameSite=Strict cookie back, once. From our own page it comes."""
+    """For a link from another site: browsers send the SameSite=Strict cookie only after this page reloads."""
     address = escape(quote(here, safe="/?&=%:,+~.-_"))
     page = f'<!doctype html><title>dlq-handler</title><meta http-equiv="refresh" content="0;url={address}">'
     return Response(page, media_type="text/html")

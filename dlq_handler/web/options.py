@@ -1,7 +1,7 @@
 """Settings of the two listeners: health and metrics, dashboard and API; and who may use the latter.
 
 A token itself is never a setting: it stands in a file of its own, so that neither `config show`, a variable nor a
-ConfigMap can give it away.
+ConfigMap can reveal it.
 """
 
 import ipaddress
@@ -161,7 +161,7 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(token_file: str) -> str:
-    """ValueError says, in words that follow the file's name, what is wrong; never the token."""
+    """The text of a ValueError follows the file's name and names the problem, never the token."""
     try:
         token = FilePath(token_file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:

@@ -90,7 +90,7 @@ def user_of(request: Request) -> User:
 
 
 def needs_operate(request: Request) -> None:
-    """Every user who is let in may read. Actions and raw bodies need the role operate. Raises `Refused`."""
+    """Every authenticated user may read. Actions and raw bodies need the role operate. Raises `Refused`."""
     user = user_of(request)
     if not user.may_operate:
         raise Refused(

@@ -101,7 +101,7 @@ class UiWorld:
         return self.now if seen is None else seen.at
 
     def runbook_link(self, page: str | None) -> str | None:
-        """`page` as a diagnosis names it. None: it names no page, or the setting does not say where the runbook is."""
+        """`page` as a diagnosis names it. None: it names no page, or the address of the runbook is not set."""
         if page is None or self.options.runbook_url is None:
             return None
         return f"{self.options.runbook_url}#{page.partition('#')[2]}"

@@ -1,7 +1,7 @@
 """Operating: a page of its own for each action, which works without a script.
 
-It says what will happen, to how many, and what cannot be undone, and asks for a reason; the button says the action. Who
-may only read is told which role may do it. What came of it stands on the page after it, with a link to the audit.
+It shows the effect, the number of dead letters and what cannot be undone, and asks for a comment; the button names the
+action. Users who may only read see which role is needed. The next page shows the result, with a link to the audit.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from dlq_handler.dashboard import words
 from dlq_handler.dashboard.errors import away_page
-from dlq_handler.dashboard.letter_path import in_one_sentence, notice_of, path
+from dlq_handler.dashboard.letter_path import completion_event_of, in_one_sentence, path
 from dlq_handler.dashboard.pages.groups import timelines_of
 from dlq_handler.dashboard.shell import render
 from dlq_handler.dashboard.site import Site
@@ -69,15 +69,15 @@ async def letter_page(site: Site, request: Request, letter_id: int) -> Response:
     record, user = facts.record, user_of(request)
     if record is None:
         raise not_on_record(site)
-    notice = notice_of(record, facts.outbox, completed_key=site.world.completed_key)
-    sentence = in_one_sentence(record, notice)
+    event = completion_event_of(record, facts.outbox, completed_key=site.world.completed_key)
+    sentence = in_one_sentence(record, event)
     body = masked_body(record.body or b"", is_text_shown=user.may_operate)
     seen = None if site.view is None else site.view.topology
     intake = seen.checked.intake_queue if isinstance(seen, TopologyFact) else None
     context = {
         "record": record,
         "sentence": sentence,
-        "path": path(record, notice, intake=intake, now=site.now),
+        "path": path(record, event, intake=intake, now=site.now),
         "worker_name": site.worker_names.get(record.worker_id or 0),
         "group": facts.group,
         "group_title": None

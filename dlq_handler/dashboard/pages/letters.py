@@ -52,7 +52,7 @@ async def letters_page(site: Site, request: Request) -> Response:
     before, after = (_number(request.query_params.get(name)) for name in ("before", "after"))
     facts, away = None, None
     if not asked.problems:
-        # Not within `ask`: to wait for a turn does not mean that the database is away.
+        # Not within `ask`: waiting for a turn does not mean an outage of the database.
         async with site.world.searches.turn():
             remembered = await site.ask(
                 _key(asked, before, after),
@@ -75,7 +75,7 @@ async def letters_page(site: Site, request: Request) -> Response:
         "count": None if facts is None else str(facts.count),
         "older": None if facts is None or facts.page.older is None else asked.href(before=facts.page.older),
         "newer": None if facts is None or facts.page.newer is None else asked.href(after=facts.page.newer),
-        # Where one looks at older ones, what is new is elsewhere.
+        # A page of older dead letters does not show new ones.
         "seen": (records[0].id if records else 0) if is_newest else None,
         "new": None,
         "emptied": no_letters_sentence(facts.came, site.now, site.world.retention)

@@ -32,7 +32,7 @@ from dlq_handler.web.errors import Refused
 FRAGMENTS = ("diagnosis", "strip", "chart", "groups")
 ASKED = ("span", "at", "chart", "fragment")
 GROUPS_SHOWN = 8
-# Pages that show only the present. With a moment of the past in their address they say so.
+# Pages that show only the present. With a past moment in their address they show a note.
 _OF_NOW = ("/workers", "/topology")
 
 
@@ -47,7 +47,7 @@ class NowFacts:
     """What was diagnosed at the moment that was asked for; None: nothing is on record of it, or it is now."""
 
 
-# It is away, and this page was not open before: why is said above.
+# The database is unavailable, and this page was not open before. The headline explains the outage.
 UNREAD = "the database is unreachable, and nothing is kept of this time"
 
 NOTHING = NowFacts(
@@ -70,7 +70,7 @@ async def gather(database: Database, window: Window, at: datetime | None, *, ttl
         chart=ChartFacts(
             minutes=await groups_sql.letters_per_minute(database, since=since, until=until),
             gaps=await history_sql.gaps(database, since=since, until=end),
-            # One TTL more than is drawn: the first groups are called after who was gone before them.
+            # One TTL more than is drawn: the first groups are named after workers that were unavailable before them.
             timelines=await history_sql.timelines(
                 database, since=since - timedelta(seconds=ttl_seconds), until=end
             ),

@@ -62,7 +62,7 @@ async def reprocess_letter_page(site: Site, request: Request, letter_id: int) ->
 
 
 def _why_not(record: LetterRecord) -> str | None:
-    """None: it can be reprocessed. Where it cannot, nothing is said of what would happen."""
+    """None: it can be reprocessed. If it cannot, the page does not describe the effect."""
     if record.is_shadow:
         return "It was decided in shadow mode: the letter itself went another way."
     if record.outcome in REPROCESSABLE:
@@ -92,10 +92,10 @@ async def reprocess_group_page(site: Site, request: Request, group_id: str) -> R
     )
 
     async def decide(actor: Actor, comment: str, version: str, form: FormData) -> Done:  # noqa: ARG001  # a plain form
-        put_up = await site.world.operating.reprocess(
+        queued = await site.world.operating.reprocess(
             actor, group=group_id, comment=comment, version=version, at_once=AT_ONCE
         )
-        return _done(put_up)
+        return _done(queued)
 
     return await _answer(site, request, action, decide)
 
@@ -115,27 +115,27 @@ def _reach(letters: CappedCount) -> str:
     return f"{counted(letters.count, 'letter')} of this group can be reprocessed, and no others."
 
 
-def _done(put_up: QueuedReprocessing) -> Done:
+def _done(queued: QueuedReprocessing) -> Done:
     decided = [
         with_full_stop(f"Letter {one.record_id}: {one.before.value} → {one.outcome.value}: {one.explanation}")
-        for one in put_up.decided
+        for one in queued.decided
     ]
     waiting = [
         with_full_stop(f"Letter {number} waits: {explanation}")
-        for number, explanation in list(put_up.waiting.items())[:AT_ONCE]
+        for number, explanation in list(queued.waiting.items())[:AT_ONCE]
     ]
     passed = [
         with_full_stop(f"Letter {number} was passed over: {explanation}")
-        for number, explanation in put_up.refused.items()
+        for number, explanation in queued.refused.items()
     ]
-    more = len(put_up.waiting) - len(waiting)
+    more = len(queued.waiting) - len(waiting)
     rest = (
         [f"{counted(more, 'more letter')} wait; sidecars take them up one after the other."]
         if more > 0
         else []
     )
-    left = [f"Left in this group: {put_up.left}. Open this page again for them."] if put_up.left.count else []
+    left = [f"Left in this group: {queued.left}. Open this page again for them."] if queued.left.count else []
     return Done(
-        title=f"{counted(len(put_up.letter_ids), 'letter')} put up to be reprocessed",
+        title=f"{counted(len(queued.letter_ids), 'letter')} queued for reprocessing",
         lines=[*decided, *waiting, *passed, *rest, *left],
     )

@@ -1,4 +1,4 @@
-"""The workers: who is there, since when, on which host, and what waits for whom; and one of them with its last day."""
+"""The workers with state, host and queue, and the page of one worker with its last day."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from dlq_handler.history.history import Change, Timeline
 from dlq_handler.web.errors import Refused
 from dlq_handler.workers.availability import Availability, is_history
 
-# Of a large fleet those that are well are unfolded: who looks here looks for the others.
+# In a large fleet healthy workers are collapsed: operators search for the others.
 WELL_SHOWN = 20
 _MOST_GROUPS = 10_000
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
@@ -233,7 +233,7 @@ def _manner(one: ObservedWorker, *, is_gone: bool) -> str:
 
 
 def _of_queue(one: ObservedWorker, name: str) -> str:
-    """`?` where the broker did not say; no queue is not an empty one."""
+    """`?`: unknown. A missing queue is not an empty one."""
     if isinstance(one.queue, Unknown):
         return UNKNOWN
     if one.queue is None:

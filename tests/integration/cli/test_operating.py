@@ -68,7 +68,9 @@ async def test_who_releases_a_brake_that_is_not_tripped_is_told_before_what_that
     without = await terminal.type(*release, ATTUNE__DLQ_HANDLER__BRAKE__MAX_DECISIONS_PER_MINUTE="0")
 
     assert at_ease.err == "warning: the brake is not tripped; this lifts the limit for 2 min\n"
-    assert re.search(r"warning: released by \S+@\S+: no limit until 2.*Z; this takes its place\n", again.err)
+    assert re.search(
+        r"warning: released by \S+@\S+: no limit until 2.*Z; this release replaces it\n", again.err
+    )
     assert (back.code, back.err) == (0, "")
     assert "no limit is set" in without.err
     assert len(await audit(terminal)) == 4, "it is done all the same"

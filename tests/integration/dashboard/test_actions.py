@@ -175,7 +175,7 @@ async def test_a_kept_letter_is_decided_again(store: Database) -> None:
             f"/letters/{number}/reprocess", data={**fields(page), "comment": "its row is back"}
         )
     assert answer.status_code == 200
-    assert "1 letter put up to be reprocessed" in answer.text
+    assert "1 letter queued for reprocessing" in answer.text
     [operation] = await audit_sql.list_operations(store)
     assert operation.target == f"letter {number}"
 
@@ -191,7 +191,7 @@ async def test_the_kept_letters_of_a_group_are_counted_before_they_are_decided_a
         answer = await client.post(
             f"/groups/{row.id}/reprocess", data={**fields(page), "comment": "restored"}
         )
-    assert "3 letters put up to be reprocessed" in answer.text
+    assert "3 letters queued for reprocessing" in answer.text
 
 
 async def test_a_very_large_group_says_how_much_of_it_one_act_reaches(
@@ -209,7 +209,7 @@ async def test_a_very_large_group_says_how_much_of_it_one_act_reaches(
         answer = await client.post(
             f"/groups/{row.id}/reprocess", data={**fields(page), "comment": "restored"}
         )
-    assert "2 letters put up to be reprocessed" in answer.text
+    assert "2 letters queued for reprocessing" in answer.text
     assert "Left in this group: 2+." in answer.text
 
 

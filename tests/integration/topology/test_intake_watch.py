@@ -106,7 +106,7 @@ async def test_consumer_that_the_broker_does_not_know_is_given_up(it: Fixture) -
     await it.vanish()
     await it.watch.tick()
     assert not it.source.is_consuming
-    with pytest.raises(Unavailable, match="no consumer of ours"):
+    with pytest.raises(Unavailable, match="no consumer of this replica"):
         await it.source.next_batch(timeout_seconds=5)
 
 

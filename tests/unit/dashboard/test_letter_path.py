@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dlq_handler.dashboard.letter_path import Box, in_one_sentence, notice_of, path
+from dlq_handler.dashboard.letter_path import Box, completion_event_of, in_one_sentence, path
 from dlq_handler.dashboard.story import facts
 from dlq_handler.dashboard.words import State
 from dlq_handler.dead_letters.decision import Outcome
@@ -46,7 +46,7 @@ RECORD = LetterRecord(
     body=b"{}",
 )
 KEY = "execution.completed"
-NOTICE = OutboxRecord(
+EVENT = OutboxRecord(
     message_id="n",
     routing_key=KEY,
     created_at=RECORD.decided_at,
@@ -60,30 +60,30 @@ NOTICE = OutboxRecord(
 )
 
 
-def boxes(record: LetterRecord = RECORD, *notices: OutboxRecord) -> tuple[Box, ...]:
-    notice = notice_of(record, notices, completed_key=KEY)
-    return tuple(path(record, notice, intake="attune.dlx.queue", now=NOW))
+def boxes(record: LetterRecord = RECORD, *events: OutboxRecord) -> tuple[Box, ...]:
+    event = completion_event_of(record, events, completed_key=KEY)
+    return tuple(path(record, event, intake="attune.dlx.queue", now=NOW))
 
 
 def test_a_letter_that_went_its_way_has_five_green_boxes_each_with_time_and_gap() -> None:
-    shown = boxes(RECORD, NOTICE)
-    assert [box.step for box in shown] == ["Queue", "DLX", "DLQ", "Decision", "Notice"]
+    shown = boxes(RECORD, EVENT)
+    assert [box.step for box in shown] == ["Queue", "DLX", "DLQ", "Decision", "Event"]
     assert {box.state for box in shown} == {State.OK}
     assert [box.when for box in shown] == ["02:26:00", "02:31:00", "02:31:00", "02:31:00", "02:31:00"]
     assert [box.delta for box in shown] == [None, "+5 min", "+0.2 s", "+0.1 s", "+0.2 s"]
 
 
-def test_its_sentence_tells_all_of_it() -> None:
-    assert in_one_sentence(RECORD, NOTICE) == (
+def test_its_sentence_has_all_steps() -> None:
+    assert in_one_sentence(RECORD, EVENT) == (
         "Expired after 5 min in worker.7.executions; execution 4711 marked failed; "
         "completion event published 0.2 s later."
     )
 
 
-def test_a_notice_that_nobody_published_is_red_and_says_why() -> None:
-    stuck = replace(NOTICE, confirmed_at=None, last_error="NO_ROUTE")
-    notice = boxes(RECORD, stuck)[-1]
-    assert (notice.state, notice.explanation) == (State.BAD, "NO_ROUTE")
+def test_an_unpublished_completion_event_is_red_with_its_error() -> None:
+    stuck = replace(EVENT, confirmed_at=None, last_error="NO_ROUTE")
+    event = boxes(RECORD, stuck)[-1]
+    assert (event.state, event.explanation) == (State.BAD, "NO_ROUTE")
     assert in_one_sentence(RECORD, stuck).endswith("completion event not published yet.")
 
 
@@ -96,12 +96,12 @@ def test_a_decision_that_was_refused_is_red_and_says_why() -> None:
     assert decision.explanation == "23514: check violated; reprocessed at 02:58:00"
 
 
-def test_where_nothing_was_ended_no_notice_is_missing() -> None:
-    notice = boxes(replace(RECORD, outcome=Outcome.ALREADY_TERMINAL))[-1]
-    assert (notice.state, notice.what) == (State.UNKNOWN, "none")
+def test_without_an_ended_execution_no_completion_event_is_missing() -> None:
+    event = boxes(replace(RECORD, outcome=Outcome.ALREADY_TERMINAL))[-1]
+    assert (event.state, event.what) == (State.UNKNOWN, "none")
 
 
-def test_a_notice_that_is_not_on_record_is_unknown_and_not_green() -> None:
+def test_a_completion_event_that_is_not_on_record_is_unknown_and_not_green() -> None:
     assert boxes(RECORD)[-1].state is State.UNKNOWN
 
 
@@ -118,37 +118,37 @@ def test_the_brokers_whole_seconds_never_make_a_step_come_before_the_one_before(
     assert boxes(replace(RECORD, died_at=RECORD.received_at + timedelta(seconds=0.8)))[2].delta == "+0.0 s"
 
 
-def test_the_notice_of_another_decision_on_the_same_execution_is_not_this_ones() -> None:
-    other = replace(NOTICE, created_at=NOTICE.created_at - timedelta(hours=1))
+def test_the_completion_event_of_another_decision_on_the_same_execution_is_not_this_ones() -> None:
+    other = replace(EVENT, created_at=EVENT.created_at - timedelta(hours=1))
     assert boxes(RECORD, other)[-1].state is State.UNKNOWN
 
 
-def test_a_request_that_went_out_before_is_no_notice_of_the_decision() -> None:
+def test_a_request_that_went_out_before_is_no_completion_event_of_the_decision() -> None:
     asked = replace(
-        NOTICE,
+        EVENT,
         routing_key="execution.requested",
         created_at=RECORD.decided_at - timedelta(seconds=28),
         confirmed_at=RECORD.decided_at - timedelta(seconds=27),
     )
-    shown = boxes(RECORD, asked, NOTICE)[-1]
+    shown = boxes(RECORD, asked, EVENT)[-1]
     assert (shown.what, shown.delta) == (KEY, "+0.2 s")
     assert boxes(RECORD, asked)[-1].state is State.UNKNOWN
 
 
 def test_what_was_confirmed_before_the_decision_is_not_its_notice() -> None:
     before = RECORD.decided_at - timedelta(seconds=5)
-    earlier = replace(NOTICE, created_at=before, confirmed_at=before + timedelta(seconds=1))
-    assert notice_of(RECORD, [earlier], completed_key=KEY) is None
+    earlier = replace(EVENT, created_at=before, confirmed_at=before + timedelta(seconds=1))
+    assert completion_event_of(RECORD, [earlier], completed_key=KEY) is None
 
 
 def test_of_two_notices_the_one_written_with_the_decision_is_shown() -> None:
-    again = replace(NOTICE, message_id="again", created_at=RECORD.decided_at + timedelta(seconds=9))
-    assert notice_of(RECORD, [again, NOTICE], completed_key=KEY) is NOTICE
+    again = replace(EVENT, message_id="again", created_at=RECORD.decided_at + timedelta(seconds=9))
+    assert completion_event_of(RECORD, [again, EVENT], completed_key=KEY) is EVENT
 
 
 def test_a_decision_that_replaces_another_is_dated_after_its_notice() -> None:
-    begun = replace(NOTICE, created_at=RECORD.decided_at - timedelta(seconds=0.1))
-    assert notice_of(RECORD, [begun], completed_key=KEY) is begun
+    begun = replace(EVENT, created_at=RECORD.decided_at - timedelta(seconds=0.1))
+    assert completion_event_of(RECORD, [begun], completed_key=KEY) is begun
 
 
 def test_a_step_that_seems_to_come_before_the_one_it_follows_is_shown_as_it_is() -> None:

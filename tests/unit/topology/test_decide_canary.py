@@ -57,14 +57,14 @@ def decided(*probes: Probe, view: IntakeView | None = None) -> WorkerCanary:
         # Not overdue yet, so what was known before still holds.
         ([a_probe(35), a_probe(96)], LOST, "sent 96 s ago"),
         ([a_probe(35)], UNKNOWN, "none has arrived yet"),
-        ([], UNKNOWN, "no probe tells anything yet"),
+        ([], UNKNOWN, "no conclusive canary yet"),
         # Twice the interval, the TTL and the limit: by then there should have been others.
         ([a_probe(155, took=5.2)], OK, "arrived"),
         ([a_probe(156, took=5.2)], UNKNOWN, "too old"),
         ([a_probe(156)], UNKNOWN, "too old"),
         # The broker never said that it took it over: perhaps nobody ever sent it.
         ([a_probe(60, sent_seconds_ago=None)], UNKNOWN, "none has arrived yet"),
-        ([a_probe(60, worker=8)], UNKNOWN, "no probe tells anything yet"),
+        ([a_probe(60, worker=8)], UNKNOWN, "no conclusive canary yet"),
     ],
 )
 def test_newest_probe_that_tells_anything_decides(
@@ -79,8 +79,8 @@ def test_newest_probe_that_tells_anything_decides(
 @pytest.mark.parametrize(
     ("view", "explanation"),
     [
-        (a_view(consuming_seconds=0.0), "we do not consume attune.dlx.queue"),
-        (a_view(waiting=None), "the broker does not say"),
+        (a_view(consuming_seconds=0.0), "this replica does not consume attune.dlx.queue"),
+        (a_view(waiting=None), "the number of messages in the intake queue is unknown"),
         (a_view(others=("executor.dlq",)), "'executor.dlq' also consume(s) attune.dlx.queue"),
     ],
 )
@@ -97,9 +97,9 @@ def test_who_is_blind_says_nothing_even_of_what_arrived(
 @pytest.mark.parametrize(
     ("view", "explanation"),
     [
-        (a_view(consuming_seconds=39.0), "we have consumed without a break for 39 s only"),
-        (a_view(unseen=1), "1 consumer(s) that we cannot see"),
-        (a_view(waiting=12), "12 letter(s) wait"),
+        (a_view(consuming_seconds=39.0), "this replica has consumed without a break for only 39 s"),
+        (a_view(unseen=1), "1 unidentified consumer(s)"),
+        (a_view(waiting=12), "12 dead letter(s) wait"),
     ],
 )
 def test_what_explains_that_one_did_not_arrive_is_no_excuse_for_one_that_did(
