@@ -115,7 +115,7 @@ def _read_envelope(body: bytes) -> _Envelope:
     except UnicodeDecodeError as error:
         raise _Flaw("body is not UTF-8") from error
     except RecursionError as error:
-        raise _Flaw("body is nested absurdly deep") from error
+        raise _Flaw("body is nested too deeply") from error
     except ValueError as error:
         raise _Flaw(f"body is not JSON: {storable(str(error))[:200]}") from error
     if not isinstance(envelope, dict):
