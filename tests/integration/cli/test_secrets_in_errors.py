@@ -129,7 +129,7 @@ async def test_what_is_diagnosed_tells_no_password_of_an_address(store: Database
     away = Unavailable("broker", "connect: OSError: cannot open amqp://bob:s3cr3t@mq:5672/%2F")
     assert (str(away), away.what) == (
         f"broker: {away.what}",
-        "connect: OSError: cannot open amqp://***@mq:5672/%2F",
+        "connect: OSError: cannot open amqp://bob:***@mq:5672/%2F",
     )
 
 

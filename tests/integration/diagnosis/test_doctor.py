@@ -290,7 +290,7 @@ async def test_a_canary_that_is_off_and_dead_lettering_that_is_off_are_told(pati
     assert "canary" not in no_canary
     assert ill(no_letters) == {}
     assert no_letters.keys().isdisjoint({"canary", "replicas", "other consumers"})
-    assert "no dead letter is taken in" in no_letters["settings"].evidence[0]
+    assert "dead_letter.enabled is false" in no_letters["settings"].evidence[0]
 
 
 async def unbind(patient: Patient, worker_id: int) -> None:

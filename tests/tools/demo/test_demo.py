@@ -22,7 +22,7 @@ async def test_demo_keeps_every_promise_and_leaves_nothing_behind(
     assert "\x1b" not in told
     for promise in (
         "dispatched",
-        "completion_published",
+        "announced",
         "was over",
         "in the line",
         "in any queue",

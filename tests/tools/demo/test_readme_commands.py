@@ -79,6 +79,8 @@ async def test_tour_does_what_it_says(world: StockWorld, rabbitmq: RabbitMQ) -> 
             "ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL": rabbitmq.management_url,
             "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(port),
             "ATTUNE__DLQ_HANDLER__UI__PORT": "0",
+            # So long a replica watches before it reports a worker as unavailable.
+            "ATTUNE__DLQ_HANDLER__WORKER__UNAVAILABLE_AFTER_SECONDS": "10",
             # As after `export PATH`.
             "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
         }
@@ -136,6 +138,12 @@ async def test_tour_does_what_it_says(world: StockWorld, rabbitmq: RabbitMQ) -> 
             await lives.consume()
             # Else the doctor finds the new worker not bound yet, or the owner of a new consumer not listed yet.
             await eventually(lambda: is_known(rabbitmq, world.amqp_url, lives), timeout=60)
+
+            async def is_unavailable() -> bool:
+                status = await typed("dlq-handler status", environment, code=None)
+                return "worker unavailable" in status.splitlines()[1]
+
+            await eventually(is_unavailable, timeout=90)
             for command in during:
                 for name, real in of_this_world.items():
                     command = command.replace(name, real)  # noqa: PLW2901  # one after the other
@@ -187,8 +195,8 @@ async def is_known(rabbitmq: RabbitMQ, amqp_url: str, worker: StockWorker) -> bo
     ) and any(one["queue"]["name"] == OWN_QUEUE and one["channel_details"] for one in consumers)
 
 
-async def typed(command: str, environment: Mapping[str, str], *, code: int = 0) -> str:
-    """Return the output."""
+async def typed(command: str, environment: Mapping[str, str], *, code: int | None = 0) -> str:
+    """Return the output. `code` None: any exit code."""
     program, *arguments = shlex.split(command)
     if program == "curl":  # not on every machine, and only its address is ours
         async with httpx.AsyncClient(trust_env=False) as client:
@@ -204,7 +212,7 @@ async def typed(command: str, environment: Mapping[str, str], *, code: int = 0) 
     )
     async with asyncio.timeout(180):
         out, _ = await process.communicate()
-    assert process.returncode == code, f"{command}\n{out.decode()}"
+    assert code in {process.returncode, None}, f"{command}\n{out.decode()}"
     return out.decode()
 
 
