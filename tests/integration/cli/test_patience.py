@@ -92,6 +92,6 @@ async def test_a_locked_table_is_waited_for_and_the_one_who_waits_is_told(
         async with store.transaction() as tx:
             await tx.run("LOCK TABLE own.letter IN ACCESS EXCLUSIVE MODE")
             window = await stack.enter_async_context(in_a_terminal(*typed, environment=environment))
-            await window.shows("still looking for the letter (2 s) …")
+            await window.shows("still reading the dead letter (2 s) …")
         assert await window.ended() == 0
         await window.shows("worker.7.executions")

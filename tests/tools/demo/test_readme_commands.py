@@ -80,7 +80,7 @@ async def test_tour_does_what_it_says(world: StockWorld, rabbitmq: RabbitMQ) -> 
             "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(port),
             "ATTUNE__DLQ_HANDLER__UI__PORT": "0",
             # So long a replica watches before it reports a worker as unavailable.
-            "ATTUNE__DLQ_HANDLER__WORKER__UNAVAILABLE_AFTER_SECONDS": "10",
+            "ATTUNE__DLQ_HANDLER__WORKER__UNAVAILABLE_AFTER_SECONDS": "15",
             # As after `export PATH`.
             "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
         }
