@@ -96,6 +96,12 @@ async def record_workers(database: Database, seen: Workers, *, replica: str = ""
         await events_sql.append_events(tx, events, topic=Topic.WORKERS, replica=replica)
 
 
+async def record_watching(database: Database) -> None:
+    """Record that the workers are observed, and that nothing changed."""
+    async with database.transaction() as tx:
+        await _record_workers(tx)
+
+
 async def timelines(database: Database, *, since: datetime, until: datetime) -> list[Timeline]:
     """Of every worker that was registered at some time of the window, by id."""
     async with database.transaction() as tx:

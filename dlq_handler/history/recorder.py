@@ -112,6 +112,9 @@ class HistoryRecorder:
         await self._record_brake()
         if self._leadership.is_leader:
             await self._record_workers()
+        else:
+            # Another leader may record changes meanwhile.
+            self._recorded = replace(self._recorded, workers=None)
 
     async def record_decided(self) -> None:
         decided = self._decided()
@@ -126,7 +129,11 @@ class HistoryRecorder:
             return
         now = monotonic_seconds()
         known = self._recorded
-        if availabilities == known.workers and now - known.workers_at < WORKERS_SECONDS:
+        if availabilities == known.workers:
+            # Without reading the fleet: thousands of rows would be most of what an idle leader works on.
+            if now - known.workers_at >= WORKERS_SECONDS:
+                self._recorded = replace(known, workers_at=now)
+                await history_sql.record_watching(self._database)
             return
         self._recorded = replace(known, workers=availabilities, workers_at=now)
         names = await worker_names(self._database)

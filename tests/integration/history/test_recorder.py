@@ -130,6 +130,41 @@ async def test_the_leader_alone_tells_of_workers_by_their_names(store: Database,
     assert await replica.told() == [("replica.started", "one"), ("worker.unavailable", name)]
 
 
+async def test_leader_that_leads_again_records_what_another_one_changed(store: Database, host: Host) -> None:
+    one, two = Replica(store), Replica(store, "two")
+    worker = await host.add_worker()
+    for replica, availability in (
+        (one, Availability.AVAILABLE),
+        (two, Availability.UNAVAILABLE),
+        (one, Availability.AVAILABLE),
+    ):
+        await host.session.execute("UPDATE dlq_handler.lease SET until = now() - interval '1 s'")
+        await replica.leadership.tick()
+        for other in (one, two):
+            await other.leadership.tick()
+            other.availabilities = {worker: availability} if other is replica else None
+            await other.history_recorder.tick()
+    kinds = [kind for kind, _ in await one.told()]
+    assert [kind for kind in kinds if kind.startswith("worker.")] == [
+        "worker.unavailable",
+        "worker.available",
+    ]
+
+
+async def test_unchanged_workers_are_observed_without_reading_them(
+    store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlq_handler.history.recorder.WORKERS_SECONDS", 0.0)
+    replica = Replica(store)
+    replica.availabilities = {await host.add_worker(): Availability.AVAILABLE}
+    await replica.leadership.tick()
+    await replica.history_recorder.tick()
+    await host.session.execute("DELETE FROM dlq_handler.observed_minute")
+    monkeypatch.setattr(history_sql, "record_workers", AsyncMock(side_effect=AssertionError))
+    await replica.history_recorder.tick()
+    assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.observed_minute") == 1
+
+
 async def test_each_replica_tells_of_its_own_gate(store: Database) -> None:
     replica = Replica(store)
     replica.gate._set(GateCause.YOUNG_LINK, "every process begins so")
