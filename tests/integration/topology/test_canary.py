@@ -221,7 +221,7 @@ async def test_a_break_in_our_consuming_excuses_what_did_not_arrive(replica: Rep
     await replica.watch.tick()
 
     assert replica.counts == {"unknown": 2}
-    assert "without a break for 0 s only" in replica.note
+    assert "without a break for only 0 s" in replica.note
 
 
 async def test_a_copy_in_a_shadows_queue_says_nothing_of_the_real_one_and_the_other_way_round(
