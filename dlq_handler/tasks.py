@@ -49,7 +49,7 @@ class Group:
 
 
 async def _with_cancelled_call_as_error(work: Coroutine[Any, Any, Result]) -> Result:
-    """A `TaskGroup` drops a task that ends in `CancelledError` without a word, whoever raised it."""
+    """A `TaskGroup` drops a task that ends in `CancelledError` without a word, also one that a library raised."""
     stop = StopCheck()
     try:
         return await work

@@ -8,7 +8,7 @@ from pydantic_settings import NoDecode
 
 from dlq_handler.options import SECRET_URL, Listed, OwnSection, Seconds, SecretUrl, with_one_host
 
-# By it the consumers of all replicas are told apart from those of other services.
+# By it the consumers of replicas differ from those of other services.
 CONSUMER_TAG_PREFIX = "dlq-handler."
 
 

@@ -36,8 +36,8 @@ def check(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> No
     except ConfigError as error:
         files, problems = error.files, error.problems
     if output is Output.JSON:
-        told = [{**jsonable(problem), "message": str(problem)} for problem in problems]
-        print_json({"ok": not problems, "files": files, "warnings": warnings, "problems": told})
+        found = [{**jsonable(problem), "message": str(problem)} for problem in problems]
+        print_json({"ok": not problems, "files": files, "warnings": warnings, "problems": found})
     else:
         print(_files_line(files))
         for line in (

@@ -22,7 +22,7 @@ MEANINGS = {
         "`brake status`: it is tripped. `health`: not alive"
     ),
     EXIT_UNKNOWN: (
-        "of commands that decide: nothing wrong was found, and something cannot be told. Of every command: it was "
+        "of commands that decide: nothing wrong was found, and something is unknown. Of every command: it was "
         "typed wrongly, and stderr shows how it is typed"
     ),
     EXIT_UNAVAILABLE: "database or broker does not answer, and the command cannot do without",

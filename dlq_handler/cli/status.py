@@ -88,7 +88,7 @@ def status(
 ) -> None:
     """Say what is wrong, the worst first: the part, since when, the evidence, and what to do.
 
-    Exit 0: all is well. Exit 1: something is wrong. Exit 2: something cannot be told. Works with servers down,
+    Exit 0: all is well. Exit 1: something is wrong. Exit 2: something is unknown. Works with servers down,
     and while no sidecar runs. In a pipe: one line for each diagnosis, fields separated by tabs.
     Ctrl-C ends `--watch` with the exit code of the last answer, 2 before the first one.
     """

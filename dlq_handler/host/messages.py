@@ -89,7 +89,7 @@ def repeated_request(
     destination: Destination,
     now: datetime,
 ) -> ExecutionMessage:
-    """The request for the scheduler, as whoever created the execution published it."""
+    """The request for the scheduler, as the creator of the execution published it."""
     message_id = request_id(execution.id, execution.updated, number)
     payload = {
         "execution_id": execution.id,

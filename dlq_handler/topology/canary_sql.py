@@ -120,7 +120,7 @@ async def mark_sent(database: Database, ids: Collection[UUID]) -> None:
 
 
 async def mark_seen(database: Database, ids: Collection[UUID], *, queue: str, by: str) -> None:
-    """They came out of this queue. One that was meant for another, or that nobody knows, changes nothing."""
+    """They came out of this queue. One that was meant for another, or that is unknown, changes nothing."""
     async with database.transaction() as tx:
         await tx.run(
             """

@@ -1,4 +1,4 @@
-"""Whether a worker is there, told from the age of its heartbeat. Pure: ages are by the database's clock, and arguments.
+"""Whether a worker is available, by the age of its heartbeat. Pure: ages are by the database's clock, and arguments.
 
 `unavailable` is the one that decisions rest on, `is_unavailable` decides it; the others are for people.
 """
