@@ -83,7 +83,7 @@ def main() -> int:
     try:
         return asyncio.run(_bench(extent) if fleet_extent is None else _bench_fleet(fleet_extent))
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print("interrupted; everything that was started is gone", file=sys.stderr)
+        print("interrupted; every process that was started has ended", file=sys.stderr)
         return 130
 
 

@@ -52,7 +52,7 @@ class Stopwatch:
         self._began, self._cpu_began = time.monotonic(), time.process_time()
 
     def stop(self) -> None:
-        """Tell the parent, on the last line of stdout."""
+        """Report to the parent, on the last line of stdout."""
         seconds, cpu_seconds = time.monotonic() - self._began, time.process_time() - self._cpu_began
         print(
             json.dumps({"letters": self.letters, "seconds": seconds, "cpu_seconds": cpu_seconds}), flush=True
@@ -70,7 +70,7 @@ async def measure(stage: Stage, module: str, *arguments: str) -> Measurement:
 
 
 class Child:
-    """A Python process that is gone when its block ends, however that happens."""
+    """A Python process that ends with its block, however that ends."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self.log = log

@@ -25,7 +25,7 @@ WARM_UP = 5
 REQUEST_SECONDS = 60
 NOW, LETTERS = "/", "/letters"
 _GROUP = GROUPS[-2].id
-# The first two have a bar. The others are what people click on next, and are told.
+# The first two have a bar. The others are the pages that users open next, and are only reported.
 PAGES = (
     NOW,
     LETTERS,
@@ -107,5 +107,5 @@ async def _asked(client: httpx.AsyncClient, page: str) -> tuple[float, bytes]:
 def lines(course: PagesCourse) -> Iterator[str]:
     sizes = sorted(course.seconds)
     for page in PAGES:
-        told = ", ".join(f"{1000 * median(course.seconds[size][page]):.0f} ms of {size}" for size in sizes)
-        yield f"server time of {page:<28} with letters on record: {told} ({course.growth(page):.2f} x)"
+        times = ", ".join(f"{1000 * median(course.seconds[size][page]):.0f} ms of {size}" for size in sizes)
+        yield f"server time of {page:<28} with letters on record: {times} ({course.growth(page):.2f} x)"

@@ -21,11 +21,13 @@ from benchmarks.fleet_world import fleet_stage, seconds_until_decided
 from benchmarks.ours import opening, sidecar
 from benchmarks.report import Bar
 from benchmarks.world import Stage, World
-from dlq_handler.app import Sidecar
+from dlq_handler.app import Replica
+from dlq_handler.cli.exits import EXIT_FAILED, EXIT_FINE, EXIT_UNKNOWN
 from dlq_handler.logs import configure_logging
 from dlq_handler.settings import load
 
 STOCK = {"ATTUNE__DLQ_HANDLER__CANARY__ENABLED": "true"}
+STATUS_RUNS = 5
 LAG_METRIC = "dlq_handler_loop_lag_seconds_bucket"
 SAMPLE_SECONDS = 0.5
 DECIDED_LIMIT_SECONDS = 30.0
@@ -45,6 +47,7 @@ MOST_IDLE_TRANSACTIONS = 3.0
 MOST_IDLE_CONNECTIONS = 3
 MOST_IDLE_PERCENT = 1.5
 MOST_IDLE_MEGABYTES = 100.0
+MOST_STATUS_SECONDS = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,7 @@ class FleetCourse:
     idle: ReplicaCost = field(default_factory=ReplicaCost)
     idle_transactions: float = 0.0
     idle_connections: int = 0
+    status_seconds: list[float] = field(default_factory=list)
 
 
 async def watch_fleet(world: World, extent: FleetExtent, print_line: Callable[[str], None]) -> FleetCourse:
@@ -98,7 +102,23 @@ async def _watch_idle(
                 with_replica = tasks.create_task(_transactions_per_second(stage, extent.watch_seconds))
                 tasks.create_task(_watch(child, course.idle, extent.watch_seconds))
             course.idle_transactions = with_replica.result() - before
+            course.status_seconds = [await _time_status(stage) for _ in range(STATUS_RUNS)]
             course.idle_connections = max(course.idle_connections, await _connections(world, stage))
+
+
+async def _time_status(stage: Stage) -> float:
+    """`dlq-handler status` as an operator runs it: installed, so with byte code from the second run on."""
+    environment = stage.environment(**STOCK) | {"PYTHONPYCACHEPREFIX": str(stage.folder / "byte-code")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    began = time.perf_counter()
+    async with Child.run(
+        ["dlq_handler", "status"], environment, stage.folder, stage.folder / "status.log"
+    ) as child:
+        code = await child.wait()
+        seconds = time.perf_counter() - began
+        if code not in (EXIT_FINE, EXIT_FAILED, EXIT_UNKNOWN):
+            raise ContenderFailed(f"`dlq-handler status` ended with {code}:\n{child.log_tail()}")
+    return seconds
 
 
 async def _watch_replicas(
@@ -139,7 +159,7 @@ async def _time_ticks(
     async with fleet_stage(
         world, workers=extent.registered, has_queues=False, print_line=print_line
     ) as stage:
-        replica = Sidecar(load(None, stage.environment()).settings)
+        replica = Replica(load(None, stage.environment()).settings)
         print_line(
             f"fleet: {extent.registered} registered workers are bound, then the keeper's ticks are timed"
         )
@@ -255,6 +275,9 @@ def bars(course: FleetCourse, extent: FleetExtent) -> Iterator[Bar]:
     yield _bar("idle replica: AMQP connections", course.idle_connections, MOST_IDLE_CONNECTIONS, "")
     yield _bar("idle replica: CPU", course.idle.cpu_percent, MOST_IDLE_PERCENT, "%")
     yield _bar("idle replica: memory", course.idle.megabytes, MOST_IDLE_MEGABYTES, "MB")
+    yield _bar(
+        "`dlq-handler status` beside it, median", median(course.status_seconds), MOST_STATUS_SECONDS, "s"
+    )
 
 
 def _bar(name: str, measured: float, most: float, unit: str) -> Bar:

@@ -48,6 +48,7 @@ async def fleet_stage(
             database_url=await world.servers.postgresql.create_database(name, world.template),
             letters=0,
             folder=folder,
+            management_url=world.servers.rabbitmq.management_url,
         )
         connection = await open_connection(stage.amqp_url, name="bench fleet")
         async with connection, asyncio.TaskGroup() as tasks:

@@ -1,6 +1,6 @@
 """Databases with many letters on record, as a bad day leaves them, for the benchmark of the pages.
 
-Letters are written by one statement a part, with tiny bodies: nobody measures that. They are counted by group and
+Letters are written by one statement a part, with tiny bodies: that part is not measured. They are counted by group and
 minute as the batch transaction counts them, and their ids follow their arrival.
 """
 
@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from benchmarks.stale_world import stale_stage
 from benchmarks.world import Stage, World
 from dlq_handler.dead_letters.group import Category, GroupKey
+from dlq_handler.dead_letters.letter import ParseProblem
 from sandbox.attune.database import Session
 from sandbox.attune.topology import worker_queue
 
@@ -55,7 +56,10 @@ GROUPS = (
     *(GroupKey(category=Category.NOT_TAKEN, reason="expired", queue=worker_queue(n + 1)) for n in range(60)),
     GroupKey(category=Category.QUEUE_FULL, reason="maxlen", queue=worker_queue(1)),
     GroupKey(
-        category=Category.UNREADABLE, reason="rejected", queue="attune.enforcements.queue", detail="no id"
+        category=Category.UNREADABLE,
+        reason="rejected",
+        queue="attune.enforcements.queue",
+        detail=ParseProblem.EXECUTION_ID_MISSING.value,
     ),
 )
 

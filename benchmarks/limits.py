@@ -2,7 +2,7 @@
 
 `aio-pika`, `aiormq`: letters taken and every 500th acknowledged with `multiple`; no database, nothing is read.
 `intake`: our own source; every letter is read, and settled in batches; no database.
-`publishing`: our own publisher; notices confirmed in batches; no database.
+`publishing`: our own publisher; completion events confirmed in batches; no database.
 `statements`: our own transactions, mark in the outbox included, on letters made in memory; no broker.
 """
 
@@ -21,14 +21,13 @@ from aiormq.abc import DeliveredMessage
 from benchmarks.contender import Stopwatch
 from benchmarks.world import ACTION_REF, CONFIG, WORKER_ID
 from dlq_handler.broker.admin.admin_connection import AdminConnection
-from dlq_handler.broker.consume.raw_message import RawMessage
-from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage
-from dlq_handler.broker.publish.publisher import Publisher
-from dlq_handler.dead_letters.consumer import dead_letter_consumer
+from dlq_handler.broker.delivery import RawMessage
+from dlq_handler.broker.outgoing import Confirmed, OutgoingMessage
+from dlq_handler.broker.publisher import Publisher
+from dlq_handler.dead_letters.intake import DeadLetterConsumers
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.parse import read_dead_letter
 from dlq_handler.dead_letters.recorder import LetterRecorder
-from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.outbox_sql import OutboxEntry, mark_confirmed
 from dlq_handler.endings.relay import OutboxRelay
@@ -98,16 +97,15 @@ async def take_by_aiormq(stopwatch: Stopwatch, settings: Settings) -> None:
 
 async def take_by_our_intake(stopwatch: Stopwatch, settings: Settings) -> None:
     own, address = settings.dlq_handler, broker_of(settings)
-    source = dead_letter_consumer(
+    consumers = DeadLetterConsumers(
         address,
         AdminConnection(address),
-        settings.blueprint.intake_queue,
-        intake=own.intake,
-        batch=own.batch,
+        own.intake,
+        own.batch,
         prefetch=settings.prefetch,
-        priority=own.intake.consumer_priority,
         tag=settings.new_consumer_tag(),
     )
+    source = consumers.of_queue(settings.blueprint.intake_queue, priority=own.intake.consumer_priority)
     try:
         stopwatch.start()
         await source.open()
@@ -123,11 +121,13 @@ async def take_by_our_intake(stopwatch: Stopwatch, settings: Settings) -> None:
 
 async def publish_notices(stopwatch: Stopwatch, settings: Settings) -> None:
     outbox = settings.dlq_handler.outbox
-    notices = [_notice(number, outbox.exchange, outbox.routing_key) for number in range(stopwatch.letters)]
+    completions = [
+        _completion_event(number, outbox.exchange, outbox.routing_key) for number in range(stopwatch.letters)
+    ]
     async with open_publisher(settings, broker_of(settings)) as publisher:
-        await publisher.publish(notices[:1])
+        await publisher.publish(completions[:1])
         stopwatch.start()
-        for batch in _batches(notices):
+        for batch in _batches(completions):
             outcomes = await publisher.publish(batch)
             if not all(isinstance(outcome, Confirmed) for outcome in outcomes):
                 raise RuntimeError("a completion event was not confirmed")
@@ -179,7 +179,7 @@ async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
             gate=gate,
             availability=settings.availability,
         ),
-        BatchSize(BATCH, limit_seconds=database.statement_seconds),
+        BATCH,
     )
     try:
         letters = await _letters_of_scheduled(settings)
@@ -232,7 +232,7 @@ def _letter(execution_id: int, updated: datetime) -> DeadLetter:
     )
 
 
-def _notice(number: int, exchange: str, routing_key: str) -> OutgoingMessage:
+def _completion_event(number: int, exchange: str, routing_key: str) -> OutgoingMessage:
     now = datetime.now(UTC)
     execution = Execution(
         id=number,

@@ -3,7 +3,7 @@
 An idle tick is timed on databases of different sizes in turn, so that a busy moment of the machine hits all of them.
 The stale ones are ended by the real process, from the moment it leads to the last mark in the outbox; beside it stands
 Attune's way, on the same rows, with a publish that is confirmed as ours is. Attune waits a minute after each hundred:
-with and without that minute are two different figures, and both are told.
+with and without that minute are two different figures, and both are reported.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from benchmarks.one_by_one import AT_A_TIME
 from benchmarks.ours import sidecar
 from benchmarks.stale_world import count_with_status, stale_stage
 from benchmarks.world import Stage, World
-from dlq_handler.app import Sidecar
+from dlq_handler.app import Replica
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.logs import configure_logging
 from dlq_handler.settings import load
@@ -49,7 +49,7 @@ SELECT (SELECT max(decided_at) FROM dlq_handler.stale_decision) AS decided,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """One run of ours: until the last row was ended, and until the last notice was confirmed."""
+    """One run of ours: until the last row was ended, and until the last completion event was confirmed."""
 
     rows: int
     ended_seconds: float
@@ -127,7 +127,7 @@ async def _idle_ticks(
 
 def _tick_of(stage: Stage) -> Callable[[], "asyncio.Future[float]"]:
     settings = load(None, stage.environment(**NO_BRAKE)).settings
-    replica = Sidecar(settings)
+    replica = Replica(settings)
     # Constructed by the application itself, so that nothing is left out.
     services = replica.services_that_end_first()
     monitor = next(service for service in services if isinstance(service, TimeoutMonitor))
@@ -164,9 +164,11 @@ async def _ours(stage: Stage) -> Ended:
         if await child.terminate() != 0:
             raise ContenderFailed(f"the sidecar did not end well:\n{child.log_tail()}")
     ended = await count_with_status(stage, "failed") - failed_before
-    told = await stage.ready(topology.COMPLETED_QUEUE)
-    if ended != wanted or told < wanted:
-        raise ContenderFailed(f"of {wanted} stale executions {ended} were ended, {told} notices are out")
+    published = await stage.ready(topology.COMPLETED_QUEUE)
+    if ended != wanted or published < wanted:
+        raise ContenderFailed(
+            f"of {wanted} stale executions {ended} were ended, {published} completion events are out"
+        )
     return Ended(rows=wanted, ended_seconds=decided - led_at, announced_seconds=announced - led_at)
 
 

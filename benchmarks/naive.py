@@ -1,8 +1,9 @@
 """The handler as the source document describes it: one letter at a time, SELECT, UPDATE, commit, ack, prefetch 10.
 
-No record, no notice, no guard on the attempt. Two ways to write it: `sqlalchemy` stands on the same libraries as ours,
-so that the difference is what batching is worth; `asyncpg` is the quickest that can be had within the description: no
-layer above the driver, prepared statements, each statement its own transaction, so two round trips a letter, not four.
+No record, no completion event, no guard on the attempt. Two variants: `sqlalchemy` uses the same libraries as
+dlq-handler, so that the difference shows the effect of batching; `asyncpg` is the fastest that fits the description:
+no layer above the driver, prepared statements, each statement its own transaction, so two round trips per dead
+letter, not four.
 """
 
 import asyncio

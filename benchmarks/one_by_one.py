@@ -1,7 +1,7 @@
 """The stale executions as Attune's own monitor ends them: a hundred at a time, one after the other.
 
-For each: a guarded UPDATE that commits by itself, then the notice, published and confirmed. The minute that it waits
-between two hundreds is left out: the ratio says what the way of working is worth.
+For each: a guarded UPDATE that commits by itself, then the completion event, published and confirmed. The pause of a
+minute between two hundreds is left out: the ratio compares only the work.
 """
 
 import asyncio

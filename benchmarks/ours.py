@@ -81,7 +81,7 @@ async def _all_confirmed(stage: Stage, child: Child) -> float:
 async def _check(stage: Stage) -> None:
     async with stage.session() as session:
         done = dict(await session.fetchrow(_DONE) or {})
-    done["notices"] = await stage.ready(topology.COMPLETED_QUEUE)
+    done["completions"] = await stage.ready(topology.COMPLETED_QUEUE)
     left = await stage.ready(topology.DLX_QUEUE)
     if set(done.values()) != {stage.letters} or left:
         raise ContenderFailed(f"of {stage.letters} letters: {done}, {left} left in the queue")

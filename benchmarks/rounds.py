@@ -54,7 +54,7 @@ CONTENDERS = (
     _limit("aio-pika", "limit: aio-pika, take and ack only"),
     _limit("aiormq", "limit: aiormq, take and ack only"),
     _limit("intake", "limit: our intake, read and settle only"),
-    _limit("publishing", "limit: our publisher, confirmed notices only"),
+    _limit("publishing", "limit: our publisher, confirmed completion events only"),
     _limit("statements", "limit: our statements only, on PostgreSQL"),
 )
 
@@ -82,7 +82,7 @@ async def run_rounds(
 ) -> Results:
     measured: dict[str, list[Measurement]] = {contender.name: [] for contender in CONTENDERS}
     for number in range(rounds):
-        # Forwards and backwards in turn: whatever grows in the course of a round favours nobody.
+        # Forwards and backwards in turn, so that growth in the course of a round favors no contender.
         for contender in CONTENDERS if number % 2 == 0 else reversed(CONTENDERS):
             count = max(100, int(letters * contender.share))
             async with world.stage(count) as stage:

@@ -1,7 +1,7 @@
 """Databases with many executions, and some stale ones among them, for the monitor's benchmark.
 
 The many are ended and old, as in any installation that has run for a while. Rows are written with triggers off, since
-nobody measures that; statistics are fresh before anything is timed.
+that part is not measured; statistics are fresh before anything is timed.
 """
 
 import uuid

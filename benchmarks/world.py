@@ -1,7 +1,7 @@
 """The stock world each contender meets: its own vhost and database, and dead letters that wait.
 
 The letters are real ones: dispatched as Attune's executor does it, expired and dead-lettered by the broker itself in
-the queue of a worker that is gone. Only the rows are made quicker than Attune makes them: triggers are off while they
+the queue of an unavailable worker. Only the rows are made quicker than Attune makes them: triggers are off while they
 are written. Every contender starts from a copy of one template, analysed and checkpointed.
 """
 
@@ -18,8 +18,8 @@ from pathlib import Path
 from aio_pika.abc import AbstractChannel
 
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage
-from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.broker.outgoing import Confirmed, OutgoingMessage
+from dlq_handler.broker.publisher import Publisher
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from sandbox.attune import messages, schema, topology
@@ -45,7 +45,7 @@ INSERT INTO pack (ref, label, version) VALUES ('core', 'Core', '1.0.0');
 INSERT INTO action (ref, pack, pack_ref, label, entrypoint)
 SELECT '{ACTION_REF}', id, ref, 'remote', 'remote' FROM pack;
 INSERT INTO worker (id, name, worker_type, worker_role, last_heartbeat)
-VALUES ({WORKER_ID}, 'worker-that-is-gone', 'local', 'action', now() - interval '1 hour');
+VALUES ({WORKER_ID}, 'unavailable-worker', 'local', 'action', now() - interval '1 hour');
 INSERT INTO execution (action, action_ref, config, worker, status, result, created, updated)
 SELECT action.id, action.ref, '{{}}', {WORKER_ID}, 'completed',
        jsonb_build_object('exit_code', 0, 'stdout', md5(CAST(n AS text)), 'duration_ms', n % 1000),
@@ -71,6 +71,8 @@ class Stage:
     database_url: str
     letters: int
     folder: Path
+    management_url: str | None = None
+    """None: the contender works without the management API."""
 
     def environment(self, **more: str) -> dict[str, str]:
         """For a process of its own: our defaults, whatever the caller's shell says of Attune."""
@@ -86,6 +88,11 @@ class Stage:
                 "ATTUNE__DLQ_HANDLER__BRAKE__MAX_DECISIONS_PER_MINUTE": "10000000",
                 # A canary that expires after the sidecar has ended would count as a dead letter that was left over.
                 "ATTUNE__DLQ_HANDLER__CANARY__ENABLED": "false",
+                **(
+                    {"ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL": self.management_url}
+                    if self.management_url
+                    else {}
+                ),
                 **more,
             }
         )

@@ -1,3 +1,3 @@
-"""dlq-handler: ends executions whose worker is gone, beside an unmodified Attune."""
+"""dlq-handler: ends executions whose worker is unavailable, beside an unmodified Attune."""
 
 __version__ = "0.1.0"

@@ -11,22 +11,17 @@ import structlog
 from dlq_handler.backstop import timeout_services
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_counter import QueueCounter
-from dlq_handler.broker.consume.consumer import QueueConsumer
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
-from dlq_handler.broker.publish.publisher import Publisher
-from dlq_handler.dashboard.refresh import PageRefresher
+from dlq_handler.broker.publisher import Publisher
 from dlq_handler.dashboard.site import Site
 from dlq_handler.database.leadership import LEASE_SECONDS, RENEW_SECONDS, Leadership
-from dlq_handler.dead_letters.consumer import dead_letter_consumer
 from dlq_handler.dead_letters.drain import QueueDrainer
-from dlq_handler.dead_letters.intake import DeadLetterIntake
-from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.intake import DeadLetterConsumers, DeadLetterIntake
 from dlq_handler.dead_letters.recorder import DeferringRecorder, LetterRecorder
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.diagnosis.ask_replica import OwnGate
 from dlq_handler.diagnosis.check_replica import Patience
 from dlq_handler.diagnosis.diagnoser import Diagnoser
-from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.relay import OutboxRelay
@@ -35,37 +30,31 @@ from dlq_handler.health import Readiness
 from dlq_handler.history.recorder import HistoryRecorder
 from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
-from dlq_handler.loop import Backoff, LoopWatch
+from dlq_handler.loop import Backoff, LoopWatch, Service
 from dlq_handler.rooms import RETENTION_STEPS, new_metrics
-from dlq_handler.running import Service
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.settings import Settings
-from dlq_handler.settings.collector import view_collector
 from dlq_handler.settings.databases import database_of
-from dlq_handler.settings.servers import broker_of, management_api_of
+from dlq_handler.settings.servers import broker_of, management_api_of, view_collector
 from dlq_handler.timeouts.reconciler import SlotWatch
 from dlq_handler.topology.canary_sender import CanarySender
 from dlq_handler.topology.canary_watch import CanaryRecorder, CanaryWatch
 from dlq_handler.topology.intake_watch import IntakeWatch
 from dlq_handler.topology.keeper import TopologyKeeper
-from dlq_handler.ui import ui_app, ui_world
-from dlq_handler.web.listeners import Listeners, WebServer, most_connections
-from dlq_handler.web.ops import ops_app
+from dlq_handler.ui import PageRefresher, ui_app, ui_world
+from dlq_handler.web.listeners import Listeners, WebServer, most_connections, ops_app
 from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from dlq_handler.workers.service_watch import ServiceWatch
 from dlq_handler.workers.watch import WorkerWatch
 
 log = structlog.get_logger()
 
-# The last in line: a worker that comes back while its queue is drained gets what is left.
-DRAIN_PRIORITY = -10
-
 STATE_SECONDS = 2.0
 
 
-class Sidecar:
+class Replica:
     """The services of one replica. `run.py` starts and ends them."""
 
     def __init__(self, settings: Settings) -> None:
@@ -118,7 +107,7 @@ class Sidecar:
         )
 
         # Workers.
-        self._sight = WorkerQueueObserver(
+        self._worker_queues = WorkerQueueObserver(
             self.link,
             api=management_api_of(settings),
             names=settings.worker_queues,
@@ -127,7 +116,7 @@ class Sidecar:
         )
         self._worker_watch = WorkerWatch(
             self.database,
-            self._sight,
+            self._worker_queues,
             self._leadership,
             self._gate,
             availability=settings.availability,
@@ -161,7 +150,16 @@ class Sidecar:
         self.metrics.bound_workers.set_function(lambda: float(len(self.keeper.bound_workers)))
 
         # Dead letters.
-        self._consumer = self._consumer_of(
+        self._consumers = DeadLetterConsumers(
+            self._address,
+            self.link,
+            own.intake,
+            own.batch,
+            prefetch=settings.prefetch,
+            tag=settings.new_consumer_tag(),
+            is_shadow=settings.is_shadow,
+        )
+        self._consumer = self._consumers.of_queue(
             settings.blueprint.intake_queue, priority=own.intake.consumer_priority
         )
         self._letter_recorder = LetterRecorder(
@@ -170,9 +168,7 @@ class Sidecar:
             gate=self._gate,
             availability=settings.availability,
         )
-        self._letters = Ender(
-            self.database, self._writer, self._letter_recorder, self._batch_size(own.batch.size)
-        )
+        self._letters = Ender(self.database, self._writer, self._letter_recorder, own.batch.size)
         self._reprocessor = Reprocessor(self.database, self._writer, self._letter_recorder)
 
         # Diagnosis.
@@ -185,6 +181,7 @@ class Sidecar:
                 self.link,
                 OwnGate(self._gate),
                 queues=self._queues,
+                observer=self._worker_queues,
                 source=self._consumer,
             ),
             leadership=self._leadership,
@@ -205,7 +202,7 @@ class Sidecar:
         world = ui_world(
             settings,
             connections=connections,
-            workers=self._sight,
+            workers=self._worker_queues,
             link=self.link,
             consumer=self._consumer,
             reprocessor=self._reprocessor,
@@ -288,7 +285,7 @@ class Sidecar:
         recorder = DeferringRecorder(
             settings.record_options, self.metrics, after_deliveries=own.intake.defer_after_deliveries
         )
-        deferring = Ender(self.database, RecordsWriter(), recorder, self._batch_size(own.batch.size))
+        deferring = Ender(self.database, RecordsWriter(), recorder, own.batch.size)
         return [
             DeadLetterIntake(
                 self._consumer,
@@ -314,9 +311,8 @@ class Sidecar:
                 self._worker_watch,
                 self._leadership,
                 self._letters,
-                consumer_of=lambda worker_id: self._consumer_of(
-                    settings.worker_queues.queue(worker_id), priority=DRAIN_PRIORITY
-                ),
+                consumers=self._consumers,
+                names=settings.worker_queues,
             )
         ]
 
@@ -329,7 +325,7 @@ class Sidecar:
             writer=self._writer,
             leadership=self._leadership,
             gate=self._gate,
-            sight=self._sight,
+            worker_queues=self._worker_queues,
             publisher=self.publisher,
             consumer=self._consumer,
             metrics=self.metrics,
@@ -360,23 +356,6 @@ class Sidecar:
                 metrics=self.metrics,
             )
         ]
-
-    def _batch_size(self, most: int) -> BatchSize:
-        return BatchSize(most, limit_seconds=self.database.statement_seconds)
-
-    def _consumer_of(self, queue: str, *, priority: int) -> QueueConsumer[DeadLetter]:
-        settings, own = self.settings, self.settings.dlq_handler
-        return dead_letter_consumer(
-            self._address,
-            self.link,
-            queue,
-            intake=own.intake,
-            batch=own.batch,
-            prefetch=settings.prefetch,
-            priority=priority,
-            tag=settings.new_consumer_tag(),
-            is_shadow=settings.is_shadow,
-        )
 
     def _check_may_take(self) -> None:
         """Raises `Unavailable` while no dead letter may be taken. Shadow mode ends nothing, so no brake holds it."""

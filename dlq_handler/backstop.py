@@ -4,25 +4,23 @@ from collections.abc import Sequence
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_counter import QueueCounter
-from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.broker.publish.publish_checker import PublishChecker
-from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.broker.consumer import QueueConsumer
+from dlq_handler.broker.publisher import PublishChecker, Publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.letter import DeadLetter
-from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.writers import EventWriter, Writer
+from dlq_handler.loop import Service
 from dlq_handler.metrics import Metrics
-from dlq_handler.running import Service
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.publish_watch import PublishWatch
 from dlq_handler.settings import Settings
 from dlq_handler.settings.servers import connection_source_of, management_api_of
 from dlq_handler.timeouts.completion_watch import CompletionWatch
 from dlq_handler.timeouts.leader_scan import LeaderScan
+from dlq_handler.timeouts.message_recorders import EndPublisher, RequestRecorder
 from dlq_handler.timeouts.monitor import TimeoutMonitor
-from dlq_handler.timeouts.publish_recorder import EndPublisher, RequestRecorder
 from dlq_handler.timeouts.reconciler import Reconciler
 from dlq_handler.timeouts.recorder import SuspectRecorder, UnscheduledEndRecorder
 from dlq_handler.timeouts.unscheduled import UnscheduledWatch
@@ -39,7 +37,7 @@ def timeout_services(
     writer: Writer,
     leadership: Leadership,
     gate: Gate,
-    sight: WorkerQueueObserver,
+    worker_queues: WorkerQueueObserver,
     publisher: Publisher,
     consumer: QueueConsumer[DeadLetter],
     metrics: Metrics,
@@ -52,9 +50,6 @@ def timeout_services(
     # What ends nothing is not for the brake to stop.
     event_writer = writer if is_shadow else EventWriter()
     options = settings.record_options
-
-    def batch_size() -> BatchSize:
-        return BatchSize(own.monitor.batch_size, limit_seconds=database.statement_seconds)
 
     suspects = SuspectRecorder(
         options, metrics, limits=settings.stale_limits, gate=gate, publishes=publisher.recorder
@@ -74,10 +69,10 @@ def timeout_services(
         TimeoutMonitor(
             database,
             settings.stale_limits,
-            ender=Ender(database, writer, suspects, batch_size(), leadership=leadership),
+            ender=Ender(database, writer, suspects, own.monitor.batch_size, leadership=leadership),
             leadership=leadership,
             gate=gate,
-            queues=sight,
+            queues=worker_queues,
             publishes=publisher.recorder,
             metrics=metrics,
             intake=consumer.drain if has_intake else None,
@@ -89,8 +84,8 @@ def timeout_services(
             scan,
             own.monitor,
             queues,
-            ends=Ender(database, writer, unscheduled, batch_size(), leadership=leadership),
-            requests=Ender(database, event_writer, requests, batch_size(), leadership=leadership),
+            ends=Ender(database, writer, unscheduled, own.monitor.batch_size, leadership=leadership),
+            requests=Ender(database, event_writer, requests, own.monitor.batch_size, leadership=leadership),
             is_shadow=is_shadow,
         ),
         Reconciler(
@@ -99,7 +94,7 @@ def timeout_services(
             ends,
             queues,
             metrics,
-            look_back_seconds=settings.message_queue.rabbitmq.dead_letter.ttl_ms / 1000,
+            lookback_seconds=settings.message_queue.rabbitmq.dead_letter.ttl_ms / 1000,
         ),
         CompletionWatch(scan, own.monitor, ends, queues, management_api_of(settings, timeout_seconds=5.0)),
     ]

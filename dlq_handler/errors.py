@@ -1,10 +1,10 @@
-"""The exceptions of the sidecar. Expected outcomes are values; these are broken expectations, facts as fields."""
+"""The exceptions of dlq-handler. Expected outcomes are values; these are broken expectations, facts as fields."""
 
 from dlq_handler.masking import without_passwords
 
 
 class Unavailable(Exception):
-    """A server is away, or refuses us for our own trouble. Nothing was decided; the loops back off and try again."""
+    """A server does not answer, or refuses dlq-handler. Nothing was decided; the loops back off and try again."""
 
     def __init__(self, component: str, what: str) -> None:
         # Pages, logs and commands show it. It is often a driver's text, and some drivers quote the URL.
@@ -29,7 +29,7 @@ class TooSlow(Unavailable):
 
 
 class GrantsMissing(Unavailable):
-    """The database refuses a right we need. Never a letter's fault, so no letter is settled over it."""
+    """The database refuses a right. No dead letter causes this, so none is acknowledged because of it."""
 
     def __init__(self, what: str) -> None:
         super().__init__("database", f"{what}; `dlq-handler grants` prints what the role needs")
@@ -53,7 +53,7 @@ class Braked(Unavailable):
     """The brake is tripped: too many executions were ended in a minute, and nothing more is ended for now."""
 
     def __init__(self, what: str) -> None:
-        super().__init__("brake", f"{what}; `dlq-handler brake status` tells more")
+        super().__init__("brake", f"{what}; `dlq-handler brake status` shows more")
 
 
 class GateClosed(Unavailable):
@@ -64,11 +64,14 @@ class GateClosed(Unavailable):
 
 
 class Contended(Exception):
-    """The database asked us to try the same transaction again: deadlock, serialisation, lock timeout."""
+    """The database asks to try the same transaction again: deadlock, serialisation, lock timeout."""
 
 
-class RowRejected(Exception):
-    """The database refused what one letter wanted to write (SQLSTATE class 22, 23 or P0): that letter's fault."""
+class RowRefused(Exception):
+    """The database refused the content of a row: a value, a constraint, or a trigger of the host.
+
+    database/driver.py lists the SQLSTATE classes.
+    """
 
     def __init__(self, sqlstate: str, what: str) -> None:
         super().__init__(f"{sqlstate}: {what}")

@@ -173,7 +173,7 @@ class Readiness:
         default_factory=lambda: {part: Check(ok=False, detail="not checked yet") for part in PARTS}
     )
     notes: dict[str, str] = field(default_factory=dict)
-    """Facts an operator should see that do not make us unready, such as another consumer."""
+    """Facts an operator should see that do not make the replica unready, such as another consumer."""
     liveness: Liveness = field(default_factory=Liveness)
 
     def report(self, part: str, *, ok: bool, detail: str) -> None:

@@ -1,7 +1,7 @@
 """Configure logging, once, at start: one event per line, JSON for machines, console for people.
 
-Our own events (structlog) and the libraries' (stdlib logging) leave by the same way: UTC time, level, event,
-no password. The libraries are heard from WARNING on; what they tell about connections we tell ourselves.
+Events of dlq-handler (structlog) and the libraries' (stdlib logging) leave by the same way: UTC time, level, event,
+no password. Libraries log from WARNING on; dlq-handler logs connections itself.
 """
 
 import logging
@@ -21,8 +21,7 @@ Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
 
 # A lost connection makes the broker's client log several errors with tracebacks, again on every attempt to
-# come back; broker/client/connection.py says it once, with what is done about it. A failing callback is heard: that
-# is a bug.
+# come back; broker/client/connection.py logs it once, with the action. A failing callback is logged: that is a bug.
 _LEAST_LEVELS = {
     "aio_pika": logging.ERROR,
     "aiormq": logging.ERROR,
@@ -113,7 +112,7 @@ def _quieten_libraries() -> None:
         library = logging.getLogger(name)
         library.filters[:] = [one for one in library.filters if not isinstance(one, _Floods)]
         library.addFilter(_Floods())
-    # uvicorn may have given its loggers handlers of their own, which would write past ours.
+    # uvicorn may have given its loggers handlers of their own, which would bypass these.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
@@ -141,7 +140,7 @@ class _Floods(logging.Filter):
 
 
 def _name_library(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A library's sentence becomes the text of one event of ours: event names are a closed list."""
+    """A library's sentence becomes the text of one event of dlq-handler: event names are a closed list."""
     record: logging.LogRecord = event["_record"]
     event["text"] = event["event"]
     event["event"] = "library.reported"
@@ -150,7 +149,7 @@ def _name_library(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
 
 
 def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """The last look before a line is written: belt and braces, nobody should have logged a secret."""
+    """The last processor before a line is written. Code should log no secret; this masks one that is logged."""
     first = {name: event[name] for name in ("timestamp", "level", "event") if name in event}
     return {name: _redacted(name, value, 0) for name, value in {**first, **event}.items()}
 

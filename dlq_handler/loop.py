@@ -7,8 +7,10 @@ A requested stop ends the loop, also where code within the tick turned its `Canc
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 
@@ -20,8 +22,8 @@ from dlq_handler.tasks import StopCheck
 
 log = structlog.get_logger()
 
-# Of one who looks again and again: so many looks may fail, or come late, before the last one tells nothing any more.
-MISSED_LOOKS = 5
+# A polled value is stale after this many missed polls.
+MISSED_POLLS = 5
 
 
 @dataclass(slots=True)
@@ -66,7 +68,7 @@ async def every(
                 await tick()
             except (Unavailable, Contended) as error:
                 if backoff.failures == 0:
-                    # A table that the host has locked, for a migration of its own, is no bug of ours either.
+                    # A table that the host has locked, for a migration of its own, is no bug of dlq-handler either.
                     component, what = (
                         (error.component, error.what)
                         if isinstance(error, Unavailable)
@@ -86,7 +88,7 @@ async def every(
                 wait = seconds
             if cancelled.is_stop:
                 raise asyncio.CancelledError
-            # While a server is away nothing may wake the loop early: that would be the hot loop backoff prevents.
+            # While a server does not answer, nothing may wake the loop early: backoff prevents a hot loop.
             if await pause(stop, wait, wake if backoff.failures == 0 else None):
                 return
 
@@ -100,6 +102,11 @@ async def first_of(one: asyncio.Event, other: asyncio.Event, seconds: float | No
     finally:
         for wait in waits:
             wait.cancel()
+
+
+class Service(Protocol):
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, end the work in hand, return. Never raises for a server that does not answer."""
 
 
 class LoopWatch:
@@ -136,3 +143,33 @@ class LoopWatch:
         for loop in sorted(self._stalled - stalled):
             log.info("loop.recovered", loop=loop)
         self._stalled = stalled
+
+
+SHARE = 0.02
+MOST_SECONDS = 300.0
+
+
+def pause_after(seconds: float, *, most_seconds: float = MOST_SECONDS) -> float:
+    """Pause after an answer that took this long."""
+    return min(most_seconds, seconds / SHARE)
+
+
+class Pace:
+    def __init__(
+        self, *, most_seconds: float = MOST_SECONDS, now: Callable[[], float] = monotonic_seconds
+    ) -> None:
+        self._most_seconds, self._now = most_seconds, now
+        self._due_at = float("-inf")
+
+    @property
+    def is_due(self) -> bool:
+        return self._now() >= self._due_at
+
+    @contextmanager
+    def measure(self) -> Iterator[None]:
+        """Wrap the question. One that fails has its cost too: a server that is too slow must not be asked at once."""
+        began = self._now()
+        try:
+            yield
+        finally:
+            self._due_at = self._now() + pause_after(self._now() - began, most_seconds=self._most_seconds)

@@ -7,13 +7,14 @@ the libraries of broker, database and settings take a second of CPU. A test hold
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
 from dlq_handler import __version__
-from dlq_handler.errors import Contended, RowRejected, Unavailable, UnsupportedLibrary
+from dlq_handler.errors import Contended, RowRefused, Unavailable, UnsupportedLibrary
 
 
 class _Command(NamedTuple):
@@ -32,12 +33,27 @@ _COMMANDS = {
     "brake": _Command("cli.brake:app", "The brake (circuit breaker), which stops a mass failure."),
     "canary": _Command("cli.canary:app", "Canaries, which test the dead-letter route without an execution."),
     "topology": _Command("cli.topology:app", "Exchanges, queues and bindings on the route of a dead letter."),
-    "audit": _Command("cli.audit:app", "What people did with dlq-handler, and why."),
+    "audit": _Command("cli.audit:app", "Operations of users, with time and comment."),
     "config": _Command("cli.config:app", "Check and show the settings. Exit code 78: they cannot be used."),
     "migrate": _Command("cli.database:migrate", "Create or upgrade the tables of dlq-handler."),
     "grants": _Command("cli.database:grants", "Print the rights that dlq-handler needs."),
     "health": _Command("run:health", "Check that every loop of the replica in this container runs."),
 }
+
+
+# structlog and httpx import them where they are installed, for output in color that dlq-handler does not use: 5 MB of
+# each replica, and a tenth of a second of each command. `printing` imports rich itself when it prints on a terminal.
+_UNUSED_BY_LIBRARIES = ("rich", "pygments")
+
+
+def _import_lean(module: str) -> ModuleType:
+    unused = [name for name in _UNUSED_BY_LIBRARIES if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]  # None is documented: the import then fails
+    try:
+        return import_module(module)
+    finally:
+        for name in unused:
+            del sys.modules[name]
 
 
 class _LoadedCommands(Mapping[str, Any]):
@@ -46,7 +62,7 @@ class _LoadedCommands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         command = _COMMANDS[name]
         module, _, attribute = command.source.partition(":")
-        loaded = getattr(import_module(f"dlq_handler.{module}"), attribute)
+        loaded = getattr(_import_lean(f"dlq_handler.{module}"), attribute)
         parent = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
         if isinstance(loaded, typer.Typer):
             parent.add_typer(loaded, name=name, help=command.help)
@@ -99,10 +115,10 @@ def _root(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    from dlq_handler.logs import configure_logging  # noqa: PLC0415  `--version` and `--help` log nothing
-
+    # `--version` and `--help` log nothing, so it is imported here.
+    logs = _import_lean("dlq_handler.logs")
     # On stderr: a program may read what a command prints on stdout. `run` configures its own.
-    configure_logging(level="warning", format="auto", stream=sys.stderr)
+    logs.configure_logging(level="warning", format="auto", stream=sys.stderr)
 
 
 def main(program_name: str | None = None) -> None:
@@ -112,7 +128,7 @@ def main(program_name: str | None = None) -> None:
     """
     try:
         app(prog_name=program_name)
-    except (Unavailable, Contended, RowRejected, UnsupportedLibrary, ExceptionGroup) as error:
+    except (Unavailable, Contended, RowRefused, UnsupportedLibrary, ExceptionGroup) as error:
         from dlq_handler.cli.exits import exit_code_of  # noqa: PLC0415  only after an error
 
         code = exit_code_of(error)

@@ -17,7 +17,7 @@ MASK = "***"
 SHOWN_BYTES = 16_384
 _DEEPEST = 40
 
-# A name that contains one of these is secret. `passed` and the like are counts of our own log records.
+# A name that contains one of these is secret. `passed` and the like are counts in dlq-handler's log records.
 _WORDS = "pass(?!ed|es|ing)|pwd|secret|token|key|auth|credential|cookie"
 _VARIABLES = r"env(?:iron)?|env(?:ironment)?[-_]?var(?:iable)?s?"
 _SECRET_NAME = re.compile(rf"(?i){_WORDS}")
@@ -76,7 +76,7 @@ _OPENED = re.compile(
     | {_ELEMENT} \s*+ (?P<inner> < (?! / ) ) )"""
 )
 
-# `scheme://user:password@host` of our own settings: the user stays.
+# `scheme://user:password@host` in dlq-handler's settings: the user stays.
 _PASSWORD_IN_URL = re.compile(r"(?<=://)([^:@]*):.*@", re.DOTALL)
 _PASSWORD_IN_TEXT = re.compile(r"(?<=://)([^:@\s'\"]*):(?:(?!://)[^\s'\"<>])*@")
 # `?password=...` in a URL and `password=... host=...` in a libpq keyword string, quoted or not.
@@ -129,7 +129,7 @@ def masked_url(url: str) -> str:
 
 
 def without_passwords(text: str) -> str:
-    """For text of our own or of a driver, which may quote a URL of the settings but no message."""
+    """For text of dlq-handler or of a driver, which may quote a URL of the settings but no message."""
     if "://" not in text and "=" not in text:  # nearly every log value: no regular expression for it
         return text
     return _LIBPQ.sub(rf"\1\2{MASK}", _PASSWORD_IN_TEXT.sub(rf"\1:{MASK}@", text))

@@ -1,7 +1,7 @@
 """Every metric of a replica: name, help and labels.
 
-Services use counters and histograms as they are, by the exported name; a method exists where a value may be unknown or
-one fact changes several metrics.
+Services use metrics as they are, by the exported name. A method exists where one fact changes several metrics, or where
+labels are counted together.
 
 Promises: all label combinations exist at 0 from the first scrape, because `increase()` cannot see a counter that starts
 at 7. A value that is unknown is NaN from the first scrape on. No label holds an id. Names are public API. Gauges of
@@ -12,7 +12,7 @@ Never: imports a room (the label values are passed to `Metrics`), or asks a serv
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -43,6 +43,13 @@ _BATCH_BUCKETS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000)
 
 Labelled = TypeVar("Labelled", Counter, Gauge)
 Label = TypeVar("Label", bound=str)
+
+
+class OptionalGauge(Gauge):
+    """A gauge whose value may be unknown: None, exported as NaN."""
+
+    def set(self, value: float | None) -> None:
+        super().set(_or_nan(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +83,9 @@ class Metrics:
         self._create_timeouts()
         self._create_canaries()
         self._create_process()
-        self.set_intake_queue(None, None)
-        self.set_oldest_dead_letter(None)
-        self.set_outbox(None, None, None)
-        self.set_leaked_slots(None)
         self.read_brake_from(state=lambda: None, ended_last_minute=lambda: None)
         self.read_gate_from(dict[str, bool | None])
         self.set_workers(None)
-        self.set_unattended_queues(None)
         self.read_services_from(dict[str, int | None])
         self.set_canaries(None)
 
@@ -120,13 +122,15 @@ class Metrics:
         self.intake_opened = self._counter(
             "intake_opened", "Times the consumer of the intake queue was registered."
         )
-        self._dlq_messages = self._gauge(
+        self.dlq_messages = self._optional_gauge(
             "dlq_messages",
             "Messages in the intake queue, ready or unacknowledged (NaN: unknown). Without the management API, "
             "messages that other replicas hold are not counted.",
         )
-        self._dlq_consumers = self._gauge("dlq_consumers", "Consumers on the intake queue (NaN: unknown).")
-        self._dlq_oldest = self._gauge(
+        self.dlq_consumers = self._optional_gauge(
+            "dlq_consumers", "Consumers on the intake queue (NaN: unknown)."
+        )
+        self.dlq_oldest_age_seconds = self._optional_gauge(
             "dlq_oldest_age_seconds",
             "Age of the oldest dead letter that this replica holds, since it was dead-lettered (NaN: unknown).",
         )
@@ -146,13 +150,13 @@ class Metrics:
             "including all waits, on any replica.",
             _LATENCY_BUCKETS,
         )
-        self._outbox_pending = self._gauge(
+        self._outbox_pending = self._optional_gauge(
             "outbox_pending", "Completion events not yet confirmed (NaN: unknown)."
         )
-        self._outbox_oldest = self._gauge(
+        self._outbox_oldest = self._optional_gauge(
             "outbox_oldest_age_seconds", "Age of the oldest unconfirmed completion event (NaN: unknown)."
         )
-        self._outbox_unroutable = self._gauge(
+        self._outbox_unroutable = self._optional_gauge(
             "outbox_unroutable",
             "Unconfirmed completion events, unroutable at the last attempt (NaN: unknown).",
         )
@@ -175,6 +179,7 @@ class Metrics:
             "within ten seconds).",
             cause=self._values.gate_causes,
         )
+        self._closed_by: Callable[[], Mapping[Any, bool | None]] = dict
         self.shadow = self._gauge(
             "shadow",
             "1 in shadow mode: dead letters are counted by what would have been done, and nothing is changed.",
@@ -187,7 +192,7 @@ class Metrics:
             "hosts never delete, count only if there are no others.",
             availability=self._values.availabilities,
         )
-        self._unattended_queues = self._gauge(
+        self.worker_queues_unattended = self._optional_gauge(
             "worker_queues_unattended",
             "Worker queues with messages and without a consumer (NaN: unknown).",
         )
@@ -201,7 +206,7 @@ class Metrics:
         )
 
     def _create_timeouts(self) -> None:
-        self._slots_leaked = self._gauge(
+        self.slots_leaked = self._optional_gauge(
             "slots_leaked",
             "Concurrency slots still held by executions that ended long ago (NaN: unknown).",
         )
@@ -236,11 +241,11 @@ class Metrics:
             "Workers by the state of their binding as the canary found it (NaN: unknown).",
             state=self._values.canary_states,
         )
-        self._canary_age = self._gauge(
+        self._canary_age = self._optional_gauge(
             "canary_age_seconds",
             "Time since a canary last arrived, for the worker where that is longest ago (NaN: unknown, or never).",
         )
-        self._canary_seconds = self._gauge(
+        self._canary_seconds = self._optional_gauge(
             "canary_seconds",
             "Time of the last canary from sending to arrival, including its TTL, for the slowest worker (NaN: "
             "unknown, or never).",
@@ -283,26 +288,13 @@ class Metrics:
         """A lost connection was opened again: "database", or the purpose of a broker connection."""
         self._reconnects.labels(link).inc()
 
-    def set_intake_queue(self, messages: int | None, consumers: int | None) -> None:
-        """Messages in the intake queue, ready or unacknowledged, and its consumers; None: unknown."""
-        self._dlq_messages.set(_or_nan(messages))
-        self._dlq_consumers.set(_or_nan(consumers))
-
-    def set_oldest_dead_letter(self, age_seconds: float | None) -> None:
-        """Age of the oldest dead letter that this replica holds, 0 if none waits; None: unknown."""
-        self._dlq_oldest.set(_or_nan(age_seconds))
-
-    def set_leaked_slots(self, count: int | None) -> None:
-        """Concurrency slots that ended executions hold; None: unknown."""
-        self._slots_leaked.set(_or_nan(count))
-
     def set_outbox(
         self, pending: int | None, oldest_age_seconds: float | None, unroutable: int | None
     ) -> None:
         """Unconfirmed outbox entries; None: unknown."""
-        self._outbox_pending.set(_or_nan(pending))
-        self._outbox_oldest.set(_or_nan(oldest_age_seconds))
-        self._outbox_unroutable.set(_or_nan(unroutable))
+        self._outbox_pending.set(pending)
+        self._outbox_oldest.set(oldest_age_seconds)
+        self._outbox_unroutable.set(unroutable)
 
     # The answers of brake, gate and services change as time passes, also while a query hangs that would report the
     # change. So each scrape reads them.
@@ -316,15 +308,16 @@ class Metrics:
 
     def read_gate_from(self, closed_by: Callable[[], Mapping[Label, bool | None]]) -> None:
         """For each cause: does it close the safety gate? None: unknown."""
+        self._closed_by = closed_by
         _read_from(self._gate_closed, self._values.gate_causes, closed_by)
 
-    def set_workers(self, counts: Mapping[Label, int] | None) -> None:
-        """Number of workers by availability, without those that are long gone; None: unknown."""
-        _set_all(self._workers, self._values.availabilities, counts)
+    def gate_closed_by(self) -> dict[str, bool | None]:
+        """The same answers as the metric, for /readyz."""
+        return {str(cause): is_closed for cause, is_closed in self._closed_by().items()}
 
-    def set_unattended_queues(self, count: int | None) -> None:
-        """Worker queues with messages and without a consumer; None: unknown."""
-        self._unattended_queues.set(_or_nan(count))
+    def set_workers(self, counts: Mapping[Label, int] | None) -> None:
+        """Number of workers by availability, without those without a heartbeat for a day; None: unknown."""
+        _set_all(self._workers, self._values.availabilities, counts)
 
     def read_services_from(self, counts: Callable[[], Mapping[Label, int | None]]) -> None:
         """Number of the host's services to restart by finding; None: unknown."""
@@ -339,8 +332,8 @@ class Metrics:
     ) -> None:
         """Number of workers by state of their canary, and the worst age and duration; None: unknown."""
         _set_all(self._canary_workers, self._values.canary_states, counts)
-        self._canary_age.set(_or_nan(oldest_age_seconds))
-        self._canary_seconds.set(_or_nan(slowest_seconds))
+        self._canary_age.set(oldest_age_seconds)
+        self._canary_seconds.set(slowest_seconds)
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
@@ -352,6 +345,11 @@ class Metrics:
     def _gauge(self, name: str, text: str, **labels: Iterable[str]) -> Gauge:
         gauge = Gauge(name, text, tuple(labels), namespace="dlq_handler", registry=self.registry)
         return _with_all(gauge, labels.values())
+
+    def _optional_gauge(self, name: str, text: str) -> OptionalGauge:
+        gauge = OptionalGauge(name, text, namespace="dlq_handler", registry=self.registry)
+        gauge.set(None)
+        return gauge
 
     def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, text, namespace="dlq_handler", registry=self.registry, buckets=buckets)

@@ -64,7 +64,7 @@ Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def _schema_name(name: str) -> str:
-    # Plain names only: then a name means the same with and without quotes, in our SQL, in psql and in a
+    # Plain names only: then a name means the same with and without quotes, in the product's SQL, in psql and in a
     # search_path.
     if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or len(name) > POSTGRES_NAME_BYTES:
         raise ValueError(
@@ -141,8 +141,7 @@ def split_url(url: SecretUrl, schemes: tuple[str, ...], example: str) -> SplitRe
     if parts.scheme not in schemes:
         raise ValueError(f"{wanted}; the scheme is {' or '.join(schemes)}")
     if "@" in parts.path or parts.fragment:
-        # An unescaped `/` or `#` in the password ends the host part early: we would talk to a host that
-        # nobody named.
+        # An unescaped `/` or `#` in the password ends the host part early, and names another host.
         raise ValueError(f"{wanted}, with special characters of user and password percent-encoded")
     return parts
 

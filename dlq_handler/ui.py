@@ -1,31 +1,38 @@
 """The ui of one replica: the objects that its routes use, and its application. Beside app.py, which runs it."""
 
+import asyncio
 from functools import partial
 
 from fastapi import FastAPI
 
 from dlq_handler.api.router import api_router
 from dlq_handler.broker.admin.admin_connection import AdminConnection
-from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.dashboard.errors import error_page
+from dlq_handler.broker.consumer import QueueConsumer
+from dlq_handler.clock import monotonic_seconds
+from dlq_handler.dashboard.pages import now
+from dlq_handler.dashboard.pages import workers as worker_pages
 from dlq_handler.dashboard.router import dashboard_router
+from dlq_handler.dashboard.shell import error_page
 from dlq_handler.dashboard.site import Site
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.diagnosis.diagnoser import Diagnoser
+from dlq_handler.loop import every
 from dlq_handler.operations.operations import Operations
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import ui_database_of
 from dlq_handler.settings.servers import connection_source_of, management_api_of
 from dlq_handler.web.application import guarded_app
 from dlq_handler.web.own_thread import OtherLoop
-from dlq_handler.web.services import Services
 from dlq_handler.web.users import read_tokens
-from dlq_handler.web.world import MOST_STREAMS, SearchTurns, UiWorld
+from dlq_handler.web.world import MOST_STREAMS, SearchTurns, Services, UiWorld
 from dlq_handler.workers.queue_observer import WorkerQueueObserver
 
 # The page that releases the brake waits for this answer.
 MANAGEMENT_SECONDS = 2.0
+# Workers come from the last observation, in memory. All other figures cost a dozen short transactions.
+WORKERS_SECONDS = 10.0
+FIGURES_SECONDS = 60.0
 
 
 def ui_app(site: Site) -> FastAPI:
@@ -79,3 +86,23 @@ def ui_world(
         is_shadow=settings.is_shadow,
         worker_queues=settings.worker_queues,
     )
+
+
+class PageRefresher:
+    """Reads the figures of the first pages again and again: an outage of the database then leaves those of the last
+    observation, not those of the last visit. At night there may have been no visit for hours.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._read_at = float("-inf")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await every(WORKERS_SECONDS, self.tick, stop, name="page_refresher")
+
+    async def tick(self) -> None:
+        self._site.memory.keep_workers(self._site.world.workers(), at=self._site.world.seen_at)
+        if monotonic_seconds() - self._read_at >= FIGURES_SECONDS:
+            self._read_at = monotonic_seconds()
+            await now.read(self._site, "1h")
+            await worker_pages.read(self._site)

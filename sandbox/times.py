@@ -61,28 +61,30 @@ class Times:
     quiet_seconds: float = _time(
         "of an empty scheduler's queue before a request is repeated", "DLQ_HANDLER__MONITOR__QUIET_SECONDS"
     )
-    silent_end_seconds: float = _time(
-        "for a silent end to be announced by who made it", "DLQ_HANDLER__MONITOR__MISSING_EVENT_SECONDS"
+    missing_event_seconds: float = _time(
+        "for the missing completion event of an end", "DLQ_HANDLER__MONITOR__MISSING_EVENT_SECONDS"
     )
     held_slot_seconds: float = _time(
         "for an ended execution to hold its slot", "DLQ_HANDLER__MONITOR__HELD_SLOT_SECONDS"
     )
     reconcile_seconds: float = _time(
-        "between two looks for silent ends and held slots", "DLQ_HANDLER__MONITOR__RECONCILE_INTERVAL_SECONDS"
+        "between two checks for missing events and held slots",
+        "DLQ_HANDLER__MONITOR__RECONCILE_INTERVAL_SECONDS",
     )
     watch_seconds: float = _time(
-        "between two looks for new workers", "DLQ_HANDLER__WORKER__WATCH_INTERVAL_SECONDS"
+        "between two checks for new workers", "DLQ_HANDLER__WORKER__WATCH_INTERVAL_SECONDS"
     )
     reapply_seconds: float = _time(
         "until all bindings are made again", "DLQ_HANDLER__TOPOLOGY__REAPPLY_INTERVAL_SECONDS"
     )
     canary_seconds: float = _time("between two canaries of a worker", "DLQ_HANDLER__CANARY__INTERVAL_SECONDS")
-    canary_ttl_ms: int = _time("until a canary dies", "DLQ_HANDLER__CANARY__TTL_MS")
+    canary_ttl_ms: int = _time("until a canary expires", "DLQ_HANDLER__CANARY__TTL_MS")
     canary_limit_seconds: float = _time(
         "more for it to arrive, then it is lost", "DLQ_HANDLER__CANARY__LIMIT_SECONDS"
     )
     database_away_seconds: float = _time(
-        "without a database until held letters go back", "DLQ_HANDLER__PAUSE__DATABASE_OUTAGE_SECONDS"
+        "without a database until dead letters go back to the queue",
+        "DLQ_HANDLER__PAUSE__DATABASE_OUTAGE_SECONDS",
     )
     connect_timeout_seconds: float = _time(
         "for an attempt to connect", "DLQ_HANDLER__BROKER__CONNECT_TIMEOUT_SECONDS"
@@ -91,13 +93,13 @@ class Times:
         "between two AMQP heartbeats", "DLQ_HANDLER__BROKER__HEARTBEAT_SECONDS"
     )
     publish_timeout_seconds: float = _time(
-        "for the broker to confirm a notice", "DLQ_HANDLER__BROKER__PUBLISH_TIMEOUT_SECONDS"
+        "for the broker to confirm a completion event", "DLQ_HANDLER__BROKER__PUBLISH_TIMEOUT_SECONDS"
     )
     lease_seconds: float = _time(
-        "until a notice of a sidecar that died is adopted", "DLQ_HANDLER__OUTBOX__LEASE_SECONDS"
+        "until a completion event of a dead sidecar is reclaimed", "DLQ_HANDLER__OUTBOX__LEASE_SECONDS"
     )
     poll_seconds: float = _time(
-        "between two looks through the outbox", "DLQ_HANDLER__OUTBOX__POLL_INTERVAL_SECONDS"
+        "between two scans of the outbox", "DLQ_HANDLER__OUTBOX__POLL_INTERVAL_SECONDS"
     )
     most_backoff_seconds: float = _time(
         "between two attempts to publish, at most", "DLQ_HANDLER__OUTBOX__MAX_BACKOFF_SECONDS"
@@ -139,7 +141,7 @@ STOCK = Times(
     canceling_timeout_seconds=3600,
     unscheduled_timeout_seconds=900,
     quiet_seconds=60,
-    silent_end_seconds=60,
+    missing_event_seconds=60,
     held_slot_seconds=600,
     reconcile_seconds=300,
     watch_seconds=2,
@@ -176,7 +178,7 @@ SCALED = Times(
     canceling_timeout_seconds=30,
     unscheduled_timeout_seconds=6,
     quiet_seconds=2,
-    silent_end_seconds=5,
+    missing_event_seconds=5,
     held_slot_seconds=15,
     reconcile_seconds=3,
     watch_seconds=0.3,

@@ -15,8 +15,8 @@ named for them; the gauges of queue and outbox show whatever waits there. Beside
 the usual `process_*` and `python_info` series.
 
 `leader`, `gate_closed`, `brake_state` and `decisions_last_minute` are computed at the scrape, from the age of the last
-look. The other gauges are as their last look left them: when a server hangs, rather than being away, they become `NaN`
-once the question has timed out, for the database after up to 40 s by default (`dlq_handler.database`).
+read. The other gauges keep the value of the last read: when a server hangs, they become `NaN` once the query has timed
+out, for the database after up to 40 s by default (`dlq_handler.database`).
 
 This page is written by `python -m scripts.metrics_reference`; a test compares it.
 

@@ -73,14 +73,14 @@ async def _look(tab: Tab, world: NightWorld, path: str, stem: Path, look: tuple[
 
 
 async def _settled(tab: Tab) -> None:
-    """A sidecar that has just begun cannot tell yet who is gone, and the broker's own counts lag by seconds."""
+    """A new sidecar does not know yet which workers are unavailable, and the broker's counts are seconds late."""
 
-    async def is_told() -> bool:
+    async def is_diagnosed() -> bool:
         await tab.open("/")
-        is_gone_known = "worker-python" in await tab.page.title()
-        return is_gone_known and "unknown" not in await tab.page.inner_text("#strip")
+        is_named = "worker-python" in await tab.page.title()
+        return is_named and "unknown" not in await tab.page.inner_text("#strip")
 
-    await eventually(is_told, timeout=60, every=0.5)
+    await eventually(is_diagnosed, timeout=60, every=0.5)
 
 
 def main() -> int:

@@ -42,7 +42,7 @@ def configuration_page() -> str:
 def _body() -> Iterator[str]:
     yield "## Keys shared with Attune\n"
     yield from _sections(own=False)
-    yield "## Keys of the sidecar\n"
+    yield "## Keys of dlq-handler\n"
     yield from _sections(own=True)
 
 
@@ -76,7 +76,7 @@ def _default(value: object) -> str:
         case ():
             return "[]"
         case SecretUrl():
-            # The well-known local defaults of Attune, no secret of anybody's.
+            # The well-known local defaults of Attune, which are no secret.
             return value.get_secret_value()
         case _:
             return str(value)

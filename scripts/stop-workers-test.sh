@@ -1,6 +1,6 @@
 #!/bin/sh
 # The manual test of worker loss, made repeatable: take the workers away, ask for an execution, wait for the TTL of
-# their queues, and look what became of it. For the sandbox (./run up) and for Docker Compose; --help tells more.
+# their queues, and check the result. For the sandbox (./run up) and for Docker Compose; see --help.
 # Needs a POSIX shell, and curl or python3. Whatever happens, the workers are brought back.
 set -eu
 
@@ -19,7 +19,7 @@ Variables; what is not set is found out, or as given here:
   BROKER_URL                      RabbitMQ's management API (empty: not asked)
   BROKER_USER, BROKER_PASSWORD, BROKER_VHOST (%2F)
   OPS_URL                         where the sidecar answers /readyz (empty: not asked)
-  TTL_MS                          if the broker does not tell x-message-ttl; else CONFIG (config.docker.yaml) does
+  TTL_MS                          if x-message-ttl cannot be read; else the value in CONFIG (config.docker.yaml)
   WORKERS                         worker-shell worker-python worker-node
   LATE_SECONDS (60)               how much later than its TTL an execution may end
   RETURN_SECONDS (1200)           how long a forgotten request may take once the workers are back
@@ -35,7 +35,7 @@ fail() {
     exit 1
 }
 refuse() {
-    echo "$*; --help tells more" >&2
+    echo "$*; see --help" >&2
     exit 64
 }
 
@@ -147,7 +147,7 @@ find_addresses() {
     fi
 }
 
-# each COMMAND WORKER...: side by side, for they must all be gone before the first heartbeat is stale.
+# each COMMAND WORKER...: side by side, because all must have ended before the first heartbeat is stale.
 each() {
     command=$1
     shift
@@ -217,7 +217,7 @@ $(printf '%s' "$answer" | lines | awk '
     END {
         if (status == "completed") path = "its worker"
         else if (by == "dlq_handler") path = reason != "" ? "letter" : "monitor of dlq-handler"
-        else path = by != "" ? "monitor: " by : "somebody who did not sign"
+        else path = by != "" ? "monitor: " by : "unknown component"
         printf "%s|%s|%s|%s\n", status, worker, path, error
     }')
 FIELDS
@@ -280,7 +280,7 @@ find_ttl() {
     elif [ -z "$ttl_ms" ] && [ -f "$CONFIG" ]; then
         ttl_ms=$(sed -n 's/^ *worker_queue_ttl_ms: *\([0-9]*\).*/\1/p' "$CONFIG") whence=$CONFIG
     fi
-    [ -n "$ttl_ms" ] || fail "the TTL is not known: neither the broker ($BROKER_URL) nor $CONFIG tells it; set TTL_MS"
+    [ -n "$ttl_ms" ] || fail "the TTL is unknown: neither the broker ($BROKER_URL) nor $CONFIG has it; set TTL_MS"
     ttl_seconds=$(((ttl_ms + 999) / 1000))
     say "TTL: $ttl_ms ms ($whence)"
 }
@@ -293,7 +293,7 @@ must_be_drained() {
     until_time=$(($(date +%s) + 30))
     for queue in $queues; do
         while messages=$(broker "/$queue?columns=messages" | field messages) && [ "$messages" != 0 ]; do
-            [ "$(date +%s)" -lt "$until_time" ] || fail "${messages:-?} letters wait in $queue: nobody takes them"
+            [ "$(date +%s)" -lt "$until_time" ] || fail "${messages:-?} messages wait in $queue and are not consumed"
             sleep 1
         done
         say "empty: $queue"
@@ -309,7 +309,7 @@ check_before() {
         fail "only $before of the workers are active ($WORKERS); bring them back first, or wait"
     [ -n "$OPS_URL" ] || { say "the sidecar is not asked whether it is ready" && return; }
     http GET "$OPS_URL/readyz" bearer none >/dev/null 2>&1 ||
-        fail "no sidecar is ready at $OPS_URL: nobody would end what is lost. Start it (./run repair sidecar, docker" \
+        fail "no sidecar is ready at $OPS_URL: lost executions would not end. Start it (./run repair sidecar, docker" \
             "compose start dlq-handler), or say where it is (OPS_URL)"
 }
 

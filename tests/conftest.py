@@ -8,7 +8,9 @@ import asyncio
 import signal
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import PurePosixPath
 
 import pytest
 import pytest_asyncio
@@ -17,9 +19,28 @@ from hypothesis import settings
 from sandbox.attune import schema
 from sandbox.attune.defects import Defect
 from sandbox.servers import PostgreSQL, RabbitMQ, find_postgresql, find_rabbitmq
-from tests.support.time_per_folder import seconds_per_folder
 
-# Whoever is started in the background of a script ignores Ctrl-C, and so would all that a test starts and interrupts.
+
+def seconds_per_folder(reports: Iterable[pytest.TestReport]) -> list[tuple[str, float, int]]:
+    """Folder, seconds (fixtures included) and number of tests."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    tests: defaultdict[str, set[str]] = defaultdict(set)
+    for report in reports:
+        folder = folder_of(report.nodeid)
+        seconds[folder] += report.duration
+        tests[folder].add(report.nodeid)
+    return sorted(
+        ((folder, spent, len(tests[folder])) for folder, spent in seconds.items()), key=lambda row: -row[1]
+    )
+
+
+def folder_of(nodeid: str) -> str:
+    """tests/unit as one, integration tests by their subject."""
+    folders = PurePosixPath(nodeid.partition("::")[0]).parts[:-1]
+    return "/".join(folders[:3] if "integration" in folders else folders[:2])
+
+
+# A process in the background of a script ignores SIGINT, and so would every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

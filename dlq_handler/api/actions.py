@@ -10,7 +10,7 @@ from dlq_handler.api.letters import no_letter
 from dlq_handler.api.shapes import EVERYWHERE, GROUP_PATTERN, LARGEST_ID, Shape, failures
 from dlq_handler.api.state import BrakeNow, brake_now
 from dlq_handler.dead_letters import records_sql as letters
-from dlq_handler.dead_letters.filter import CappedCount
+from dlq_handler.dead_letters.listing import CappedCount
 from dlq_handler.dead_letters.reprocess import Reprocessed
 from dlq_handler.operations.operations import LONGEST_COMMENT
 from dlq_handler.web.errors import Refused

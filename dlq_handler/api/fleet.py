@@ -6,16 +6,16 @@ from datetime import datetime
 from fastapi import APIRouter
 
 from dlq_handler.api.shapes import EVERYWHERE, Id, Shape, failures
-from dlq_handler.dead_letters.no_record import no_record_sentence
+from dlq_handler.dead_letters.listing import no_record_sentence
 from dlq_handler.diagnosis.check_services import ServiceFinding, finding_of
 from dlq_handler.diagnosis.view import OFF, ObservedWorker, Unknown
 from dlq_handler.errors import Unavailable
 from dlq_handler.explain.records import Waiting
 from dlq_handler.explain.story import Moment
 from dlq_handler.host.story_sql import ExecutionFacts
+from dlq_handler.topology.canary import WorkerCanary
 from dlq_handler.topology.check import CheckedQueue, Conclusion
-from dlq_handler.topology.decide_canary import WorkerCanary
-from dlq_handler.topology.finding import Finding
+from dlq_handler.topology.drift import Finding
 from dlq_handler.web.errors import Refused
 from dlq_handler.web.world import UiWorld
 from dlq_handler.workers.availability import Availability

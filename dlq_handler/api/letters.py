@@ -1,33 +1,111 @@
 """Letters: found, counted, shown one by one. A raw body is for operators, and each reading of it is on record."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Depends, Query, Request
+from pydantic import Field
 from starlette.responses import Response
 
 from dlq_handler.api.shapes import (
     EVERYWHERE,
     GROUP_PATTERN,
     Id,
-    Letter,
     QueryId,
     QueryMoment,
     QueryText,
     Shape,
-    WholeLetter,
     failures,
 )
 from dlq_handler.dead_letters import records_sql as letters
 from dlq_handler.dead_letters import search_sql
-from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.filter import CappedCount, LetterFilter
+from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
 from dlq_handler.dead_letters.group import Category
-from dlq_handler.dead_letters.no_record import no_record_sentence
+from dlq_handler.dead_letters.listing import (
+    CappedCount,
+    LetterFilter,
+    LetterRecord,
+    letter_version,
+    no_record_sentence,
+)
+from dlq_handler.masking import masked_body
 from dlq_handler.web.errors import Refused
 from dlq_handler.web.users import needs_operate, user_of
 from dlq_handler.web.world import UiWorld
 
 MOST_LETTERS = 200
+
+
+class Letter(Shape):
+    """One letter on record, as a list shows it."""
+
+    id: int
+    group_id: str | None = Field(
+        description="null: it belongs to no group (shadow mode, or older than the groups)."
+    )
+    message_id: str | None
+    correlation_id: str | None
+    message_type: str | None
+    execution_id: int | None
+    worker_id: int | None
+    action_ref: str | None
+    queue: str | None
+    first_death_queue: str | None
+    reason: str
+    died_at: datetime | None = Field(description="By the broker's clock; all other times by the database's.")
+    exchange: str
+    routing_key: str
+    outcome: Outcome
+    explanation: str
+    error: str | None
+    attempts: int
+    next_attempt_at: datetime | None
+    repeats: int
+    repeated_at: datetime | None = Field(description="Time of the last repeat; null: it arrived once.")
+    received_at: datetime
+    decided_at: datetime
+    replica: str
+    is_shadow: bool
+    body_size: int
+
+    @classmethod
+    def of(cls, record: LetterRecord) -> Self:
+        return cls.model_validate(record)
+
+
+class Body(Shape):
+    """The body, with secrets masked. A body that is not JSON is for the role `operate` only."""
+
+    text: str | None = Field(description="null: not JSON, and for the role operate only; or not text.")
+    size: int
+    is_cut: bool
+    is_json: bool
+
+
+class WholeLetter(Letter):
+    version: str = Field(description="To be sent back with POST /letters/reprocess.")
+    is_reprocessable: bool
+    evidence: Mapping[str, Any] = Field(description="What the decision rests on.")
+    headers: Mapping[str, Any] = Field(description="As they came, secrets masked.")
+    body: Body
+    older: int | None = Field(description="The letter before it on record.")
+    newer: int | None
+
+    @classmethod
+    def whole(
+        cls, record: LetterRecord, *, may_operate: bool, older: int | None, newer: int | None
+    ) -> "WholeLetter":
+        return cls(
+            **Letter.of(record).model_dump(),
+            version=letter_version(record),
+            is_reprocessable=record.outcome in REPROCESSABLE and not record.is_shadow,
+            evidence=record.evidence,
+            headers=record.headers or {},
+            body=Body.model_validate(masked_body(record.body or b"", is_text_shown=may_operate)),
+            older=older,
+            newer=newer,
+        )
 
 
 class LetterList(Shape):

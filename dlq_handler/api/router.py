@@ -10,8 +10,7 @@ from fastapi.security import HTTPBearer
 from dlq_handler.api.actions import action_routes
 from dlq_handler.api.events import event_routes
 from dlq_handler.api.fleet import fleet_routes
-from dlq_handler.api.groups import group_routes
-from dlq_handler.api.history import history_routes
+from dlq_handler.api.history import group_routes, history_routes
 from dlq_handler.api.letters import letter_routes
 from dlq_handler.api.state import state_routes
 from dlq_handler.web.errors import Refused

@@ -6,8 +6,7 @@ from datetime import datetime
 from fastapi import APIRouter
 
 from dlq_handler.api.shapes import EVERYWHERE, QueryMoment, Shape, failures
-from dlq_handler.dead_letters.no_record import no_record_sentence
-from dlq_handler.dead_letters.state_version import brake_version
+from dlq_handler.dead_letters.listing import brake_version, no_record_sentence
 from dlq_handler.diagnosis import diagnoses_sql as diagnoses
 from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health, conclusion_of
 from dlq_handler.diagnosis.view import GateFact
@@ -45,7 +44,8 @@ class Diagnoses(Shape):
 
 class BrakeNow(Shape):
     mode: BrakeMode
-    words: str | None
+    summary: str | None
+    """The state as a sentence; null: it lets everything pass."""
     ended_last_minute: int
     max_decisions_per_minute: int
     tripped_at: datetime | None
@@ -63,7 +63,7 @@ class GateNow(Shape):
     is_open: bool | None
     """null: unknown."""
     causes: Sequence[GateCause]
-    words: str | None
+    explanation: str | None
     replica: str
     """The replica that answers: each has a gate of its own."""
 
@@ -90,7 +90,7 @@ def state_routes(world: UiWorld) -> APIRouter:
     @router.get("/brake")
     async def show_brake() -> BrakeNow:
         async with world.database.transaction() as tx:
-            view = await brake_sql.look(tx)
+            view = await brake_sql.read_brake(tx)
         return brake_now(world, view)
 
     @router.get("/gate")
@@ -98,9 +98,11 @@ def state_routes(world: UiWorld) -> APIRouter:
         seen = None if world.diagnoser.latest is None else world.diagnoser.latest.view.gate
         if isinstance(seen, GateFact):
             causes = sorted(seen.causes)
-            return GateNow(is_open=not causes, causes=causes, words=seen.explanation, replica=world.replica)
+            return GateNow(
+                is_open=not causes, causes=causes, explanation=seen.explanation, replica=world.replica
+            )
         explanation = "no observation has been made yet" if seen is None else seen.explanation
-        return GateNow(is_open=None, causes=[], words=explanation, replica=world.replica)
+        return GateNow(is_open=None, causes=[], explanation=explanation, replica=world.replica)
 
     @router.get("/shadow")
     async def show_shadow() -> ShadowNow:
@@ -113,7 +115,7 @@ def brake_now(world: UiWorld, view: BrakeView) -> BrakeNow:
     state, policy = view.state, world.brake_policy
     return BrakeNow(
         mode=mode_of(view, policy),
-        words=in_words(view, policy),
+        summary=in_words(view, policy),
         ended_last_minute=view.ended_last_minute,
         max_decisions_per_minute=policy.max_decisions_per_minute,
         tripped_at=state.tripped_at,

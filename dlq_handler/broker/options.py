@@ -28,37 +28,19 @@ class BrokerOptions(OwnSection):
     """Connections to RabbitMQ."""
 
     # NoDecode: a variable may hold a plain comma list, which pydantic-settings would refuse as broken JSON.
-    urls: Annotated[tuple[AmqpUrl, ...], NoDecode, Listed] = Field(
-        default=(),
-        description=(
-            "Brokers of one cluster, tried in turn when one is lost; empty means `message_queue.url` alone. "
-            "In a variable: a JSON array or a comma list."
-        ),
-    )
-    management_url: HttpUrl | None = Field(
-        default=None,
-        description=(
-            "RabbitMQ's management API; null means the first broker's host and credentials on port 15672 "
-            "(15671 and https for amqps)."
-        ),
-    )
-    heartbeat_seconds: Annotated[int, Field(ge=1, le=3600)] = Field(
-        default=10,
-        description=(
-            "Interval of AMQP heartbeats, in seconds. A half-open connection is detected after about three."
-        ),
-    )
-    connect_timeout_seconds: Annotated[Seconds, Field(ge=0.1, le=600)] = Field(
-        default=5,
-        description="Maximum duration of one attempt to connect, in seconds. Then the next broker is tried.",
-    )
-    publish_timeout_seconds: Annotated[Seconds, Field(ge=0.1, le=3600)] = Field(
-        default=10,
-        description=(
-            "Maximum time until the broker confirms a completion event, in seconds. Later it counts as not "
-            "published and is published again."
-        ),
-    )
+    urls: Annotated[tuple[AmqpUrl, ...], NoDecode, Listed] = ()
+    """Brokers of one cluster, tried in turn when one is lost; empty means `message_queue.url` alone. In a variable: a
+    JSON array or a comma list."""
+    management_url: HttpUrl | None = None
+    """RabbitMQ's management API; null means the first broker's host and credentials on port 15672 (15671 and https for
+    amqps)."""
+    heartbeat_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
+    """Interval of AMQP heartbeats, in seconds. A half-open connection is detected after about three."""
+    connect_timeout_seconds: Annotated[Seconds, Field(ge=0.1, le=600)] = 5
+    """Maximum duration of one attempt to connect, in seconds. Then the next broker is tried."""
+    publish_timeout_seconds: Annotated[Seconds, Field(ge=0.1, le=3600)] = 10
+    """Maximum time until the broker confirms a completion event, in seconds. Later it counts as not published and is
+    published again."""
 
 
 def vhost_of(amqp_url: SecretUrl) -> str:

@@ -1,7 +1,5 @@
 """`dlq-handler audit`: operations, by whom, when and why. Reads only."""
 
-from collections.abc import Awaitable, Callable
-from datetime import datetime
 from functools import partial
 from typing import Annotated
 
@@ -9,14 +7,10 @@ import typer
 
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.options import BeforeOption, ConfigOption, Output, OutputOption, SinceOption
-from dlq_handler.cli.patience import wait_for
+from dlq_handler.cli.patience import ask_database
 from dlq_handler.cli.printing import print_json, print_table
-from dlq_handler.database.engine import Database
-from dlq_handler.database.server_sql import read_server
 from dlq_handler.operations.audit_sql import list_operations
-from dlq_handler.operations.operation import Action, Operation
-from dlq_handler.settings import Settings
-from dlq_handler.settings.databases import open_database
+from dlq_handler.operations.operation import Action
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -50,7 +44,7 @@ def list_all(
         username=username,
         since=since,
     )
-    operations, now = wait_for("reading the audit", _list(load_or_exit(config).settings, asked))
+    operations, now = ask_database("reading the audit", load_or_exit(config).settings, asked)
     if output is Output.JSON:
         print_json(operations)
         return
@@ -64,10 +58,3 @@ def list_all(
         empty="no operations recorded" if is_all else "no such operations recorded",
         now=now,
     )
-
-
-async def _list(
-    settings: Settings, asked: Callable[[Database], Awaitable[list[Operation]]]
-) -> tuple[list[Operation], datetime]:
-    async with open_database(settings) as database:
-        return await asked(database), (await read_server(database)).now

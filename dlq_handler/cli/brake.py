@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from dlq_handler.cli.config import load_or_exit
-from dlq_handler.cli.open import open_operations
-from dlq_handler.cli.operator import actor, comment_or_ask, exit_if_refused
+from dlq_handler.cli.open import actor, comment_or_ask, exit_if_refused, open_operations
 from dlq_handler.cli.options import (
     CommentOption,
     ConfigOption,
@@ -18,7 +17,7 @@ from dlq_handler.cli.options import (
 )
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_table, print_warning
-from dlq_handler.dead_letters.state_version import brake_version
+from dlq_handler.dead_letters.listing import brake_version
 from dlq_handler.operations.operations import Released
 from dlq_handler.safety import brake_sql as store
 from dlq_handler.safety.brake import BrakeMode, BrakeView, in_words, mode_of
@@ -93,7 +92,7 @@ def _warn_of_surprise(seen: BrakeView, policy: BrakeOptions, for_: timedelta) ->
 
 async def _read(settings: Settings) -> BrakeView:
     async with open_database(settings) as database, database.transaction() as tx:
-        return await store.look(tx)
+        return await store.read_brake(tx)
 
 
 async def _release(settings: Settings, for_seconds: float, comment: str, version: str) -> Released:

@@ -1,29 +1,20 @@
 """`dlq-handler canary`: send canaries through the dead-letter route now, and report each stage."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from dlq_handler.broker.admin.admin_connection import AdminConnection
-from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.exits import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_UNKNOWN
+from dlq_handler.cli.open import open_canary_run
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption, read_duration
 from dlq_handler.cli.patience import wait_for
-from dlq_handler.cli.printing import print_error, print_json, print_table, printable, shown
+from dlq_handler.cli.printing import print_error, print_json, print_progress, print_table, printable, shown
 from dlq_handler.settings import Settings
-from dlq_handler.settings.databases import open_database
-from dlq_handler.settings.servers import broker_of, management_api_of, open_publisher
 from dlq_handler.topology.canary_run import CanaryRunReport, Conclusion, Problem, cannot_run
-from dlq_handler.topology.canary_runner import CanaryRun
-from dlq_handler.topology.canary_sender import CanarySender
 
 app = typer.Typer(no_args_is_help=True)
-
-CALL_TIMEOUT_SECONDS = 5.0
 
 EXIT_CODES = {
     Conclusion.ARRIVED: EXIT_FINE,
@@ -102,43 +93,9 @@ def _disabled(settings: Settings, limit_seconds: float) -> CanaryRunReport | Non
     return None
 
 
-@asynccontextmanager
-async def open_run(
-    settings: Settings, *, limit_seconds: float, say: Callable[[str], None]
-) -> AsyncIterator[CanaryRun]:
-    address, blueprint = broker_of(settings), settings.blueprint
-    async with (
-        open_database(settings) as database,
-        AdminConnection(address, call_timeout_seconds=CALL_TIMEOUT_SECONDS) as admin,
-        open_publisher(settings, address) as publisher,
-    ):
-        sender = CanarySender(
-            database,
-            admin,
-            publisher,
-            blueprint,
-            ttl_ms=settings.dlq_handler.canary.ttl_ms,
-            replica=settings.replica,
-        )
-        yield CanaryRun(
-            database,
-            admin,
-            management_api_of(settings, timeout_seconds=CALL_TIMEOUT_SECONDS),
-            sender,
-            queue=blueprint.intake_queue,
-            own_prefix=CONSUMER_TAG_PREFIX,
-            limit_seconds=limit_seconds,
-            say=say,
-        )
-
-
 async def _run(settings: Settings, count: int, limit_seconds: float) -> CanaryRunReport:
-    async with open_run(settings, limit_seconds=limit_seconds, say=_say) as opened:
+    async with open_canary_run(settings, limit_seconds=limit_seconds, say=print_progress) as opened:
         return await opened.run(count)
-
-
-def _say(line: str) -> None:
-    typer.echo(line, err=True)
 
 
 def _print(report: CanaryRunReport) -> None:

@@ -1,4 +1,4 @@
-"""`dlq-handler config`: can the settings be used, what are they, whence did each come. Touches no server."""
+"""`dlq-handler config`: check the settings, and show each with its origin. Asks no server."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ def load_or_exit(config: Path | None) -> Loaded:
 
 @app.command()
 def check(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
-    """Say which files are read and whether the settings can be used, one line per problem."""
+    """Show which files are read and whether the settings can be used, one line per problem."""
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
@@ -75,7 +75,3 @@ def show(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> Non
 
 def _files_line(files: tuple[Path, ...]) -> str:
     return f"files: {', '.join(map(str, files)) or 'none (defaults and variables only)'}"
-
-
-if __name__ == "__main__":
-    app()

@@ -13,14 +13,14 @@ from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, printable
 from dlq_handler.database import migrate as store_migrate
-from dlq_handler.database.schema_version import SchemaVersion
+from dlq_handler.database.migrate import SchemaVersion
 from dlq_handler.database.transaction import quoted
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.grants_sql import FoundDatabase, read_database
 from dlq_handler.host.rights import Need, Rights, attune_rights, host_grants, own_grants
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import open_database
-from dlq_handler.topology.permissions import BrokerPermissions, broker_permissions
+from dlq_handler.topology.blueprint import BrokerPermissions, broker_permissions
 
 
 def migrate(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
@@ -125,7 +125,7 @@ def _broker_permissions(settings: Settings) -> BrokerPermissions:
     return broker_permissions(
         settings.blueprint,
         intake_queues=(settings.dlq_handler.intake.queue, settings.dlq_handler.shadow.queue),
-        rescues=settings.dlq_handler.worker.drain_queues,
+        drains=settings.dlq_handler.worker.drain_queues,
         sends_canaries=settings.dlq_handler.canary.enabled,
     )
 

@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from dlq_handler.cli.config import load_or_exit
-from dlq_handler.cli.open_collector import open_doctor
+from dlq_handler.cli.open import open_doctor
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
-from dlq_handler.cli.printing import print_json, print_table, printable
+from dlq_handler.cli.printing import print_json, print_progress, print_table, printable
 from dlq_handler.cli.status import EXIT_CODES
 from dlq_handler.diagnosis.diagnose import diagnose_for_doctor
 from dlq_handler.diagnosis.diagnosis import SIGNS, Diagnosis, Health, conclusion_of
@@ -52,16 +52,14 @@ def doctor(
 
 
 async def _examine(loaded: Loaded, with_canary: bool) -> Sequence[Diagnosis]:
-    async with open_doctor(loaded.settings, warnings=loaded.warnings, with_canary=with_canary, say=_say) as (
+    async with open_doctor(
+        loaded.settings, warnings=loaded.warnings, with_canary=with_canary, say=print_progress
+    ) as (
         collector,
         opened,
     ):
         view = await collector.collect()
         return diagnose_for_doctor(view, await opened.examine(view))
-
-
-def _say(line: str) -> None:
-    typer.echo(line, err=True)
 
 
 # "ok" alone, below the lines of other problems, would read as if those were fine.

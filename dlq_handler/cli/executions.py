@@ -14,7 +14,7 @@ from dlq_handler.cli.open import observe_worker_queues
 from dlq_handler.cli.options import LARGEST_ID, ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, print_warning, printable, shown
-from dlq_handler.dead_letters.no_record import no_record_sentence
+from dlq_handler.dead_letters.listing import no_record_sentence
 from dlq_handler.explain.explain import Explanation
 from dlq_handler.explain.explain import explain as explain_execution
 from dlq_handler.explain.records import Records, Waiting
@@ -76,7 +76,7 @@ async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
             database,
             execution_id,
             settings.explain_policy,
-            sight=queues,
+            observer=queues,
             requests_queue=partial(count_queue, admin, REQUESTS_QUEUE),
             connections=connection_source_of(settings),
         )

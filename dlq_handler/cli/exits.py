@@ -5,7 +5,7 @@ docs/reference/cli.md is made of this table.
 
 from dlq_handler.cli.printing import print_error
 from dlq_handler.diagnosis.check_servers import DATABASE_ACTION
-from dlq_handler.errors import Contended, RowRejected, Unavailable, Unreachable, UnsupportedLibrary
+from dlq_handler.errors import Contended, RowRefused, Unavailable, Unreachable, UnsupportedLibrary
 
 EXIT_FINE = 0
 EXIT_FAILED = 1
@@ -18,18 +18,18 @@ EXIT_INTERRUPTED = 130
 MEANINGS = {
     EXIT_FINE: "done; of commands that decide (`status`, `doctor`, `topology check`, `canary run`): all is well",
     EXIT_FAILED: (
-        "not done, or not all of it, and stderr says why; of commands that decide: something is wrong. "
+        "not done, or not all of it, and stderr shows the reason; of commands that decide: something is wrong. "
         "`brake status`: it is tripped. `health`: not alive"
     ),
     EXIT_UNKNOWN: (
-        "of commands that decide: nothing wrong was found, and something is unknown. Of every command: it was "
-        "typed wrongly, and stderr shows how it is typed"
+        "of commands that decide: no problem was found, and something is unknown. Of every command: invalid "
+        "arguments; stderr shows the usage"
     ),
-    EXIT_UNAVAILABLE: "database or broker does not answer, and the command cannot do without",
+    EXIT_UNAVAILABLE: "database or broker does not answer, and the command needs it",
     EXIT_SERVICE_ENDED: "`run`: a service ended before it was asked to; the log event `service.ended` names it",
     EXIT_CONFIG: (
-        "the settings cannot be used (`config check` says why), or an installed AMQP library is not supported; "
-        "`run`: the port is taken"
+        "the settings cannot be used (`config check` shows the problems), or an installed AMQP library is not "
+        "supported; `run`: the port is taken"
     ),
     EXIT_INTERRUPTED: "interrupted by Ctrl-C (143: by SIGTERM). `status --watch`: the code of its last answer instead",
 }
@@ -44,7 +44,7 @@ def exit_code_of(error: Exception) -> int | None:
     if isinstance(error, Unavailable | Contended):
         print_error(with_action(error))
         return EXIT_UNAVAILABLE
-    if isinstance(error, RowRejected):
+    if isinstance(error, RowRefused):
         print_error(f"The database refused it: {error}")
         return EXIT_FAILED
     return None

@@ -1,8 +1,8 @@
-"""`dlq-handler health`: is the sidecar in this container alive? One line, and exit code 0 or 1 as HEALTHCHECK wants.
+"""`dlq-handler health`: is the replica in this container alive? One line, and exit code 0 or 1 as HEALTHCHECK wants.
 
 Light, because a container runtime asks again and again: to load the settings alone takes half a second of CPU. So it
 reads only where the listener is, by the rules of `settings.load`; a test compares the two. Asks /healthz, never
-/readyz: an unhealthy container is restarted, and that does not bring back a database that is away.
+/readyz: an unhealthy container is restarted, and that does not bring back an unavailable database.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 TIMEOUT_SECONDS = 2.0
 LONGEST_ANSWER_BYTES = 10_000
-DEFAULT_HOST, DEFAULT_PORT = "0.0.0.0", "9464"  # noqa: S104  what the settings say, and never what we connect to
+DEFAULT_HOST, DEFAULT_PORT = "0.0.0.0", "9464"  # noqa: S104  the address in the settings; no connection is opened to it
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  who listens everywhere is asked here
 
 
@@ -46,7 +46,7 @@ def _text(answer: bytes) -> str:
 
 
 def listener_address(config: Path | None, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Where `run` listens with these settings. Unusable ones give any address: then nobody runs to be asked."""
+    """Where `run` listens with these settings. Unusable settings give any address: no replica runs with them."""
     found = {"host": DEFAULT_HOST, "port": DEFAULT_PORT}
     for file in _files(config, environ):
         found |= _http_section(file)

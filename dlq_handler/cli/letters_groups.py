@@ -1,13 +1,15 @@
-"""`dlq-handler letters groups`: what came in a while, by cause: the same rows as on the first page of the dashboard."""
+"""`dlq-handler letters groups`: dead letters by cause, the same rows as on the first page of the dashboard."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from dlq_handler.cli.config import load_or_exit
+from dlq_handler.cli.exits import EXIT_FAILED
 from dlq_handler.cli.options import (
     ConfigOption,
     Output,
@@ -16,33 +18,29 @@ from dlq_handler.cli.options import (
     UntilOption,
     refuse_reversed,
 )
-from dlq_handler.cli.patience import wait_for
-from dlq_handler.cli.printing import print_json, print_table
+from dlq_handler.cli.patience import ask_database
+from dlq_handler.cli.printing import print_error, print_json, print_table
 from dlq_handler.database.engine import Database
-from dlq_handler.database.server_sql import read_server
+from dlq_handler.database.lease_sql import read_server
 from dlq_handler.dead_letters import groups_sql, reprocess_sql
 from dlq_handler.dead_letters.group import GroupCount, title_in
-from dlq_handler.dead_letters.state_version import group_version
+from dlq_handler.dead_letters.listing import group_version, no_record_sentence
 from dlq_handler.history import history_sql
 from dlq_handler.history.history import Timeline
 from dlq_handler.host.workers_sql import list_workers
 from dlq_handler.settings import Settings
-from dlq_handler.settings.databases import open_database
 
 USUAL_SPAN = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupsSeen:
+class GroupList:
     """With all that a group's name is made of."""
 
     counts: Sequence[GroupCount]
     in_all: int
     timelines: Sequence[Timeline]
     names: Mapping[int, str]
-    since: datetime
-    until: datetime
-    now: datetime
     ttl_seconds: float
     """Of the workers' queues."""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -68,61 +66,57 @@ def groups(
     refuse_reversed(since, until)
     is_json = output is Output.JSON
     settings = load_or_exit(config).settings
-    seen = wait_for("counting dead letters", _look(settings, since, until, limit, with_versions=is_json))
+    read = partial(
+        _read,
+        ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
+        since=since,
+        until=until,
+        limit=limit,
+        with_versions=is_json,
+    )
+    seen, now = ask_database("counting dead letters", settings, read)
     if is_json:
         print_json([_full(seen, one) for one in seen.counts])
         return
-    print_groups(seen)
+    print_groups(seen, now)
     if seen.in_all > len(seen.counts):
         typer.echo(f"there are {seen.in_all - len(seen.counts)} more: raise --limit", err=True)
 
 
-async def _look(
-    settings: Settings, since: datetime | None, until: datetime | None, limit: int, *, with_versions: bool
-) -> GroupsSeen:
-    async with open_database(settings) as database:
-        seen = await _look_at_groups(
-            database,
-            ttl_seconds=settings.message_queue.rabbitmq.worker_queue_ttl_ms / 1000,
-            since=since,
-            until=until,
-            limit=limit,
-        )
-        return replace(seen, versions=await _versions(database, seen)) if with_versions else seen
-
-
-async def _versions(database: Database, seen: GroupsSeen) -> Mapping[str, str]:
-    async with database.transaction() as tx:
-        return {
-            one.group.id: group_version((await reprocess_sql.read_group_state(tx, one.group.id)).digest)
-            for one in seen.counts
-        }
-
-
-async def _look_at_groups(
-    database: Database, *, ttl_seconds: float, since: datetime | None, until: datetime | None, limit: int
-) -> GroupsSeen:
+async def _read(
+    database: Database,
+    *,
+    ttl_seconds: float,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+    with_versions: bool,
+) -> GroupList:
     """Without times: of the last hour, by the database's clock."""
-    now = (await read_server(database)).now
-    end = until or now
+    end = until or (await read_server(database)).now
     begin = since or end - USUAL_SPAN
-    return GroupsSeen(
-        counts=await groups_sql.groups(database, since=begin, until=end, limit=limit),
+    counts = await groups_sql.groups(database, since=begin, until=end, limit=limit)
+    versions: dict[str, str] = {}
+    if with_versions:
+        async with database.transaction() as tx:
+            for one in counts:
+                state = await reprocess_sql.read_group_state(tx, one.group.id)
+                versions[one.group.id] = group_version(state.digest)
+    return GroupList(
+        counts=counts,
         in_all=await groups_sql.count_groups(database, since=begin, until=end),
         timelines=await history_sql.timelines(
             database, since=begin - timedelta(seconds=ttl_seconds), until=end
         ),
         names={one.worker.id: one.name for one in await list_workers(database)},
-        since=begin,
-        until=end,
-        now=now,
         ttl_seconds=ttl_seconds,
+        versions=versions,
     )
 
 
-def print_groups(seen: GroupsSeen) -> None:
+def print_groups(seen: GroupList, now: datetime) -> None:
     print_table(
-        ("GROUP", "CAUSE", "REASON", "QUEUE", "ACTIONS", "LETTERS", "FAILED", "LAST"),
+        ("GROUP", "TITLE", "REASON", "QUEUE", "ACTIONS", "LETTERS", "FAILED BY LETTER", "LAST"),
         [
             (
                 one.group.id,
@@ -132,18 +126,18 @@ def print_groups(seen: GroupsSeen) -> None:
                 [*one.group.actions, *([f"+{one.group.more_actions}"] if one.group.more_actions else [])]
                 or None,
                 one.letters,
-                one.failed,
+                one.failed_by_letter,
                 one.last_at,
             )
             for one in seen.counts
         ],
         empty="no dead letters in this time",
-        now=seen.now,
-        optional=("QUEUE", "ACTIONS", "REASON", "FAILED"),
+        now=now,
+        optional=("QUEUE", "ACTIONS", "REASON", "FAILED BY LETTER"),
     )
 
 
-def _full(seen: GroupsSeen, one: GroupCount) -> dict[str, object]:
+def _full(seen: GroupList, one: GroupCount) -> dict[str, object]:
     return {
         "id": one.group.id,
         "title": seen.title(one),
@@ -155,9 +149,19 @@ def _full(seen: GroupsSeen, one: GroupCount) -> dict[str, object]:
         "actions": one.group.actions,
         "more_actions": one.group.more_actions,
         "letters": one.letters,
-        "failed": one.failed,
+        "failed_by_letter": one.failed_by_letter,
         "last_at": one.last_at,
         "first_at_ever": one.group.first_at,
         "letters_ever": one.group.letters,
         "version": seen.versions.get(one.group.id),
     }
+
+
+async def expect_group(database: Database, settings: Settings, group_id: str) -> None:
+    if await groups_sql.group(database, group_id) is not None:
+        return
+    print_error(
+        f"{no_record_sentence(settings.retention.longest_seconds)} "
+        "`dlq-handler letters groups --since 7d` lists groups."
+    )
+    raise typer.Exit(EXIT_FAILED)

@@ -1,16 +1,15 @@
-"""`dlq-handler letters reprocess`: decide kept letters again, when the world has changed. On record, with a reason."""
+"""`dlq-handler letters reprocess`: process dead letters on record again. Recorded in the audit, with a comment."""
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 
 from dlq_handler.cli.config import load_or_exit
-from dlq_handler.cli.letter_options import expect_group
-from dlq_handler.cli.open import open_operations
-from dlq_handler.cli.operator import actor, comment_or_ask, exit_if_refused
+from dlq_handler.cli.letters_groups import expect_group
+from dlq_handler.cli.open import actor, comment_or_ask, exit_if_refused, open_operations
 from dlq_handler.cli.options import (
     LARGEST_ID,
     CommentOption,
@@ -24,7 +23,7 @@ from dlq_handler.cli.printing import print_error, print_json, print_table, print
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql, reprocess_sql
 from dlq_handler.dead_letters.decision import REPROCESSABLE, Outcome
-from dlq_handler.dead_letters.state_version import group_version, letters_version
+from dlq_handler.dead_letters.listing import group_version, letters_version
 from dlq_handler.operations.operations import Operations
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import open_database
@@ -58,7 +57,7 @@ class _Done:
     decided: Sequence[_Decided]
     undecided: Mapping[int, str]
     left: str | None = None
-    """Letters that were asked for and are too many for one act, in words."""
+    """Dead letters beyond the limit of one operation, in words."""
 
     @property
     def changed(self) -> Sequence[_Decided]:
@@ -75,10 +74,12 @@ def reprocess(
     outcome: Annotated[
         Outcome | None,
         typer.Option(
-            help="Only letters with this outcome: unknown_execution, update_failed, deferred, unrelated."
+            help="Only dead letters with this outcome: unknown_execution, update_failed, deferred, unrelated."
         ),
     ] = None,
-    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only letters of this group.")] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="Only dead letters of this group.")
+    ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="All dead letters that can be processed again, at most 10,000.")
     ] = False,
@@ -112,7 +113,7 @@ def reprocess(
     with exit_if_refused():
         done = wait_for("reprocessing dead letters", _reprocess(settings, wanted))
     for letter_id, explanation in done.undecided.items():
-        print_warning(f"letter {letter_id} was not decided: {explanation}")
+        print_warning(f"dead letter {letter_id} was not decided: {explanation}")
     if output is Output.JSON:
         print_json(done.decided)
     else:
@@ -133,7 +134,7 @@ def _print(done: _Done) -> None:
         if not rows:
             return
     print_table(
-        ("ID", "EXECUTION", "BEFORE", "OUTCOME", "WHY"),
+        ("ID", "EXECUTION", "BEFORE", "OUTCOME", "EXPLANATION"),
         [(one.record_id, one.execution_id, one.before, one.outcome, one.explanation) for one in rows],
         empty="no dead letter to reprocess",
     )
@@ -155,7 +156,7 @@ def _refuse_nonsense(
     if given > 1:
         raise typer.BadParameter("Give ids, --group, --outcome or --all: only one of them.")
     if given == 0:
-        # `--comment expired` looks like a filter and is none: without this it would process every dead letter again.
+        # `--comment expired` resembles a filter and is none: without this it would process every dead letter again.
         raise typer.BadParameter("Nothing selected. Give ids, --group, --outcome or --all.")
     if version is not None and not letter_ids and group is None:
         raise typer.BadParameter("needs ids or --group", param_hint="--if-version")
@@ -183,10 +184,12 @@ async def _queue_reprocessing(operating: Operations, database: Database, wanted:
     named, left = wanted.letter_ids, None
     if wanted.group is None and not named:
         # One more than is queued, to know whether there are more.
-        found = await records_sql.reprocessable(database, wanted.outcomes, limit=records_sql.MOST_QUEUED + 1)
+        found = await reprocess_sql.reprocessable(
+            database, wanted.outcomes, limit=reprocess_sql.MOST_QUEUED + 1
+        )
         named, left = (
-            found[: records_sql.MOST_QUEUED],
-            "some" if len(found) > records_sql.MOST_QUEUED else None,
+            found[: reprocess_sql.MOST_QUEUED],
+            "some" if len(found) > reprocess_sql.MOST_QUEUED else None,
         )
         if not named:
             # Nothing was done, so nothing goes on record.
@@ -196,16 +199,7 @@ async def _queue_reprocessing(operating: Operations, database: Database, wanted:
     )
     if result.left.count:
         left = str(result.left)
-    decided = [
-        _Decided(
-            record_id=one.record_id,
-            execution_id=one.execution_id,
-            before=one.before,
-            outcome=one.outcome,
-            explanation=one.explanation,
-        )
-        for one in result.decided
-    ]
+    decided = [_Decided(**asdict(one)) for one in result.decided]
     undecided = dict(result.refused)
     for letter_id, explanation in result.waiting.items():
         record = await records_sql.show(database, letter_id)

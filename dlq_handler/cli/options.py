@@ -44,7 +44,7 @@ _SHORTEST_WINDOW = timedelta(seconds=1)
 
 
 def refuse_reversed(since: datetime | None, until: datetime | None) -> None:
-    """Nothing can be in such a window, and "no letters" reads as good news."""
+    """Such a window is always empty, and "no dead letters" reads as good news."""
     if since is not None and until is not None and until - since < _SHORTEST_WINDOW:
         raise typer.BadParameter(
             f"{utc(since)} is not before --until, {utc(until)}: nothing is between them", param_hint="--since"
@@ -105,7 +105,7 @@ CommentOption = Annotated[
     str | None,
     typer.Option(
         "--comment",
-        help="Why you do it, for the audit. On a terminal you are asked for it, elsewhere it is needed.",
+        help="Comment for the audit. Required; on a terminal you are asked for it.",
     ),
 ]
 

@@ -8,9 +8,15 @@ import asyncio
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any, TypeVar
+
+from dlq_handler.database.engine import Database
+from dlq_handler.database.lease_sql import read_server
+from dlq_handler.settings import Settings
+from dlq_handler.settings.databases import open_database
 
 PATIENCE_SECONDS = 2.0
 AGAIN_SECONDS = 5.0
@@ -28,6 +34,18 @@ def wait_for(
             return await asked
 
     return _run(patiently())
+
+
+def ask_database(
+    doing: str, settings: Settings, ask: Callable[[Database], Awaitable[Answer]]
+) -> tuple[Answer, datetime]:
+    """The answer and the database's time. The connection is closed with the answer."""
+
+    async def asked() -> tuple[Answer, datetime]:
+        async with open_database(settings) as database:
+            return await ask(database), (await read_server(database)).now
+
+    return wait_for(doing, asked())
 
 
 def run_until_interrupted(watching: Coroutine[Any, Any, None]) -> None:

@@ -11,9 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pydantic_core import to_jsonable_python
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from dlq_handler.text import in_units
 
@@ -70,6 +67,11 @@ def _print_fitted(
     if not rows:
         print(empty)
         return
+    # Only a terminal needs rich, which takes as long to import as a command to run.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     console = Console()
     cells = [[shown(value, now=now) for value in row] for row in rows]
     kept = fitting(columns, cells, optional=optional, width=console.width)
@@ -94,15 +96,28 @@ def fitting(
     return kept
 
 
+def print_progress(line: str) -> None:
+    """On stderr: stdout holds the result alone."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def print_error(message: str) -> None:
     """To stderr, one line per problem, in red on a terminal."""
-    Console(stderr=True, soft_wrap=True, highlight=False).print(Text(printable(message), style="red"))
+    _print_on_stderr(printable(message), style="red")
 
 
 def print_warning(message: str) -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False).print(
-        Text(f"warning: {printable(message)}", style="yellow")
-    )
+    _print_on_stderr(f"warning: {printable(message)}", style="yellow")
+
+
+def _print_on_stderr(text: str, *, style: str) -> None:
+    if not sys.stderr.isatty():
+        print(text, file=sys.stderr)
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    Console(stderr=True, soft_wrap=True, highlight=False).print(Text(text, style=style))
 
 
 def shown(value: object, *, now: datetime | None = None) -> str:

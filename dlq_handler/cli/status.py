@@ -1,4 +1,4 @@
-"""`dlq-handler status`: whose fault, since when, how much, what next. Reads only, and needs no running sidecar.
+"""`dlq-handler status`: what is wrong, since when, the evidence, the action. Reads only, and needs no running replica.
 
 With `--watch` it asks again at an interval, over the same connections, and shows each answer with the same renderer.
 """
@@ -86,10 +86,10 @@ class Answer:
 def status(
     *, watch: WatchOption = None, config: ConfigOption = None, output: OutputOption = Output.TEXT
 ) -> None:
-    """Say what is wrong, the worst first: the part, since when, the evidence, and what to do.
+    """Show what is wrong, the worst first: the component, since when, the evidence, and what to do.
 
     Exit 0: all is well. Exit 1: something is wrong. Exit 2: something is unknown. Works with servers down,
-    and while no sidecar runs. In a pipe: one line for each diagnosis, fields separated by tabs.
+    and while no replica runs. In a pipe: one line for each diagnosis, fields separated by tabs.
     Ctrl-C ends `--watch` with the exit code of the last answer, 2 before the first one.
     """
     settings = load_or_exit(config).settings
@@ -185,7 +185,7 @@ def _lazy_collect(settings: Settings, opened: AsyncExitStack) -> Callable[[], Aw
     async def collect() -> View:
         nonlocal collector
         if collector is None:
-            from dlq_handler.cli.open_collector import open_collector  # noqa: PLC0415
+            from dlq_handler.cli.open import open_collector  # noqa: PLC0415
 
             collector = await opened.enter_async_context(open_collector(settings))
         return await collector.collect()

@@ -14,11 +14,10 @@ from dlq_handler.host.workers_sql import worker_ids
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import open_database
 from dlq_handler.settings.servers import broker_of, management_api_of
-from dlq_handler.topology.apply import ApplyResult, apply
+from dlq_handler.topology.apply import ApplyResult, WorkerQueueRefused, apply, declare_worker_queue
 from dlq_handler.topology.check import CheckedQueue, CheckedTopology, Conclusion, QueueRole
 from dlq_handler.topology.checker import TopologyReport, check_topology
-from dlq_handler.topology.walk import Answer
-from dlq_handler.topology.worker_queue import WorkerQueueRefused, declare_worker_queue
+from dlq_handler.topology.routing import Answer
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -89,7 +88,7 @@ def _print_report(report: TopologyReport) -> None:
     print(f"intake queue: {topology.intake_queue or 'none (dead lettering is off)'}")
     shown = _worth_showing(topology)
     print_table(
-        ("QUEUE", "ROLE", "ARRIVES", "WHY"),
+        ("QUEUE", "ROLE", "ARRIVES", "EXPLANATION"),
         [(checked.queue, checked.role, checked.arrives, _why(checked)) for checked in shown],
         empty="no queues to check",
     )

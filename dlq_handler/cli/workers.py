@@ -13,7 +13,7 @@ from dlq_handler.cli.open import observe_worker_queues
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_table, print_warning
-from dlq_handler.database.server_sql import read_server
+from dlq_handler.database.lease_sql import read_server
 from dlq_handler.diagnosis.check_services import ServiceFinding, finding_of
 from dlq_handler.diagnosis.view import ObservedWorker
 from dlq_handler.host.worker import (
@@ -102,7 +102,7 @@ async def _read(settings: Settings) -> _Found:
         services = await read_eventful(database)
     async with AdminConnection(broker_of(settings)) as admin:
         observer = observe_worker_queues(settings, admin, probes_ttl=False)
-        queues = await observer.look([one.worker.id for one in workers if one.takes_dispatches])
+        queues = await observer.observe([one.worker.id for one in workers if one.takes_dispatches])
     if observer.broker_error is not None:
         print_warning(f"broker: {observer.broker_error}; the state of the queues is unknown")
     elif observer.api_error is not None:
@@ -132,7 +132,7 @@ class _WorkerTable:
             standing=standing,
             queue=queue,
             is_on_time=is_on_time(one.worker, policy=self._policy),
-            look=self._services.get(self._names.queue(one.worker.id)),
+            observation=self._services.get(self._names.queue(one.worker.id)),
         )
         return {
             "id": one.worker.id,

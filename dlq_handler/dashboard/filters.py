@@ -4,15 +4,20 @@ All of it stands in the address, so that a link shows another person the same le
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TypeVar
 from urllib.parse import urlencode
 
-from dlq_handler.dashboard.words import iso
+from dlq_handler.dashboard.words import iso, joined
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.filter import LetterFilter
 from dlq_handler.dead_letters.group import Category
+from dlq_handler.dead_letters.listing import LetterFilter
+from dlq_handler.web.errors import Refused
+
+Choice = TypeVar("Choice", bound=StrEnum)
 
 # In the order of the form. The names are those of the command's options.
 NAMES = ("group", "category", "reason", "outcome", "worker", "action", "since", "until", "search")
@@ -23,7 +28,7 @@ AT = "at"
 _TIMES = ("since", "until")
 _LABELS = {"since": "from", "until": "to", "search": "id", AT: "as of"}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_LONGEST_NUMBER = 18
+_LARGEST_ID = 2**63 - 1
 _MOST_PROBLEMS = 5
 
 
@@ -85,27 +90,17 @@ def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
     ][:_MOST_PROBLEMS]
 
     def worker() -> int | None:
-        text = given.get("worker")
-        if text is None:
-            return None
-        if text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER:
-            return int(text)
-        problems.append("worker is the number of one, such as 7")
+        found = read_id(given.get("worker"))
+        if found is None and "worker" in given:
+            problems.append("worker is the number of one, such as 7")
+        return found
+
+    def choice(name: str, kind: type[Choice]) -> Choice | None:
+        text = given.get(name)
+        if text is None or text in set(kind):
+            return None if text is None else kind(text)
+        problems.append(f"{name} is one of {', '.join(kind)}")
         return None
-
-    def category() -> Category | None:
-        text = given.get("category")
-        if text is not None and text not in set(Category):
-            problems.append(f"cause is one of {', '.join(Category)}")
-            return None
-        return None if text is None else Category(text)
-
-    def outcome() -> Outcome | None:
-        text = given.get("outcome")
-        if text is not None and text not in set(Outcome):
-            problems.append(f"outcome is one of {', '.join(Outcome)}")
-            return None
-        return None if text is None else Outcome(text)
 
     def moment(name: str, until: datetime) -> datetime | None:
         text = given.get(name)
@@ -123,9 +118,9 @@ def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
         until = at if until is None else min(until, at)
     wanted = LetterFilter(
         group=given.get("group"),
-        category=category(),
+        category=choice("category", Category),
         reason=given.get("reason"),
-        outcome=outcome(),
+        outcome=choice("outcome", Outcome),
         worker_id=worker(),
         action=given.get("action"),
         since=since,
@@ -133,6 +128,20 @@ def read(parameters: Mapping[str, str], *, now: datetime) -> Asked:
         search=given.get("search"),
     )
     return Asked(wanted=wanted, given=given, problems=problems, at=at)
+
+
+def read_id(text: str | None) -> int | None:
+    """None: no number that an id can have."""
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > len(str(_LARGEST_ID)):
+        return None
+    return int(text) if int(text) <= _LARGEST_ID else None
+
+
+def refuse_unknown(asked: Iterable[str], known: Sequence[str]) -> None:
+    """A mistyped name that is ignored would show another answer as if it were the one asked for."""
+    for name in asked:
+        if name not in known:
+            raise Refused(422, f"There is no {name[:40]!r} to ask this page for, only {joined(known)}.")
 
 
 def no_moment(label: str) -> str:

@@ -65,15 +65,16 @@ class Headline:
     state: State
     title: str
     """Also the title of the page, by which the right tab is found."""
-    fine: str | None
-    worst: ShownDiagnosis | None
+    fine: str | None = None
+    """Components without a problem, in a sentence."""
+    worst: ShownDiagnosis | None = None
     """None: nothing is wrong, or no observation has been made yet."""
-    problems: Sequence[ShownDiagnosis]
-    """What else is wrong."""
-    unknowns: Sequence[ShownDiagnosis]
+    problems: Sequence[ShownDiagnosis] = ()
+    """The other problems."""
+    unknowns: Sequence[ShownDiagnosis] = ()
     """Checks that could not be completed."""
-    checks: Sequence[ShownDiagnosis]
-    """All of it, what is well too."""
+    checks: Sequence[ShownDiagnosis] = ()
+    """All checks."""
 
     @property
     def shown_evidence(self) -> Sequence[str]:
@@ -93,34 +94,17 @@ def headline(
 ) -> Headline:
     """`diagnoses` come with the worst first. `link`: from a page of the runbook to its address."""
     if not diagnoses:
-        return Headline(
-            state=State.UNKNOWN,
-            title=nothing,
-            fine=None,
-            worst=None,
-            problems=(),
-            unknowns=(),
-            checks=(),
-        )
+        return Headline(state=State.UNKNOWN, title=nothing)
     shown = [shown_diagnosis(one, now=now, link=link) for one in diagnoses]
     if conclusion_of(diagnoses) is Health.OK:
-        return Headline(
-            state=State.OK,
-            title="All is well.",
-            fine=_fine_parts(diagnoses),
-            worst=None,
-            problems=(),
-            unknowns=(),
-            checks=shown,
-        )
+        return Headline(state=State.OK, title="All is well.", fine=_fine_parts(diagnoses), checks=shown)
     worst, *others = shown
-    ill = list(zip(shown, diagnoses, strict=True))[1:]
     return Headline(
         state=worst.state,
         title=worst.headline,
         fine=_fine_parts(diagnoses),
         worst=worst,
-        problems=[one for one, diagnosis in ill if diagnosis.health is Health.PROBLEM],
+        problems=[one for one in others if one.state in (State.BAD, State.WARN)],
         unknowns=[one for one in others if one.state is State.UNKNOWN],
         checks=shown,
     )

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from dlq_handler.diagnosis.view import ObservedWorker, Unknown
-from dlq_handler.errors import Contended, RowRejected, Unavailable, Unreachable
+from dlq_handler.errors import Contended, RowRefused, Unavailable, Unreachable
 
 MOST_KEPT = 100
 WITHIN_SECONDS = 5.0
@@ -21,7 +21,7 @@ Facts = TypeVar("Facts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Away:
+class Outage:
     """The database did not answer."""
 
     explanation: str
@@ -37,7 +37,7 @@ class Away:
 class Remembered(Generic[Facts]):
     facts: Facts | None
     """None: it does not answer, and nothing is kept of this page."""
-    away: Away | None = None
+    outage: Outage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,24 +49,21 @@ class WorkersKept:
     """Why the last view does not have them; None: it has."""
 
 
-class WorkerMemory:
-    """The workers as last observed: during an outage of the database they cannot be observed."""
-
-    def __init__(self) -> None:
-        self._last: WorkersKept | None = None
-
-    def recall(self, workers: Sequence[ObservedWorker] | Unknown, *, at: datetime) -> WorkersKept | Unknown:
-        if isinstance(workers, Unknown):
-            return workers if self._last is None else replace(self._last, unseen=workers.explanation)
-        self._last = WorkersKept(workers=workers, at=at)
-        return self._last
-
-
 class Memory:
     def __init__(self, *, most: int = MOST_KEPT) -> None:
         self._most = most
         self._kept: OrderedDict[str, tuple[object, datetime]] = OrderedDict()
-        self._away_since: datetime | None = None
+        self._outage_since: datetime | None = None
+        self._workers: WorkersKept | None = None
+
+    def keep_workers(
+        self, workers: Sequence[ObservedWorker] | Unknown, *, at: datetime
+    ) -> WorkersKept | Unknown:
+        """As last observed: during an outage of the database they cannot be observed."""
+        if isinstance(workers, Unknown):
+            return workers if self._workers is None else replace(self._workers, unseen=workers.explanation)
+        self._workers = WorkersKept(workers=workers, at=at)
+        return self._workers
 
     async def ask(
         self, page: str, asking: Callable[[], Awaitable[Facts]], *, now: datetime
@@ -77,9 +74,9 @@ class Memory:
                 facts = await asking()
         except TimeoutError:
             return self._recall(page, f"No answer within {WITHIN_SECONDS:g} s.", now, is_unreachable=True)
-        except (Unavailable, Contended, RowRejected) as error:
+        except (Unavailable, Contended, RowRefused) as error:
             return self._recall(page, str(error), now, is_unreachable=isinstance(error, Unreachable))
-        self._away_since = None
+        self._outage_since = None
         self._kept[page] = (facts, now)
         self._kept.move_to_end(page)
         while len(self._kept) > self._most:
@@ -94,10 +91,10 @@ class Memory:
     def _recall(
         self, page: str, explanation: str, now: datetime, *, is_unreachable: bool
     ) -> Remembered[Facts]:
-        self._away_since = self._away_since or now
+        self._outage_since = self._outage_since or now
         facts, kept_at = self._kept.get(page, (None, None))
-        away = Away(
-            explanation=explanation, is_unreachable=is_unreachable, since=self._away_since, kept_at=kept_at
+        outage = Outage(
+            explanation=explanation, is_unreachable=is_unreachable, since=self._outage_since, kept_at=kept_at
         )
         # What was kept under this name was answered to the same question, so it is of the same kind.
-        return Remembered(facts=facts, away=away)  # type: ignore[arg-type]  # the dict knows no page
+        return Remembered(facts=facts, outage=outage)  # type: ignore[arg-type]  # the dict knows no page

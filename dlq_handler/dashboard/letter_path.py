@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from dlq_handler.dashboard.words import UNKNOWN, State, lapse, moment, with_full_stop
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.record import LetterRecord
+from dlq_handler.dead_letters.listing import LetterRecord
 from dlq_handler.explain.records import OutboxRecord
 
 # A completion event is published within a second of its commit. After this time it is stuck.
@@ -34,8 +34,8 @@ class Box:
     step: str
     state: State
     what: str
-    when: str
-    delta: str | None
+    when: str = ""
+    delta: str | None = None
     """Since the box before; None for the first, and where one of the two is unknown."""
     explanation: str | None = None
 
@@ -77,7 +77,6 @@ def _queue(record: LetterRecord, now: datetime) -> Box:
         state=State.OK if queue else State.UNKNOWN,
         what=queue or UNKNOWN,
         when=moment(record.attempt_updated_at, now),
-        delta=None,
         explanation=None if queue else "no death is on record",
     )
 
@@ -130,19 +129,10 @@ def _completion_event(record: LetterRecord, event: OutboxRecord | None, now: dat
             if record.is_shadow
             else "no execution was ended, so there is no event"
         )
-        return Box(
-            step="Event", state=State.UNKNOWN, what="none", when="", delta=None, explanation=explanation
-        )
+        return Box(step="Event", state=State.UNKNOWN, what="none", explanation=explanation)
     if event is None:
         explanation = "deleted by retention, or never written"
-        return Box(
-            step="Event",
-            state=State.UNKNOWN,
-            what=UNKNOWN,
-            when=UNKNOWN,
-            delta=None,
-            explanation=explanation,
-        )
+        return Box(step="Event", state=State.UNKNOWN, what=UNKNOWN, when=UNKNOWN, explanation=explanation)
     if event.confirmed_at is None:
         is_stuck = now - event.created_at > _STUCK
         return Box(
@@ -150,8 +140,7 @@ def _completion_event(record: LetterRecord, event: OutboxRecord | None, now: dat
             state=State.BAD if is_stuck else State.WARN,
             what=event.routing_key,
             when="not confirmed yet",
-            delta=None,
-            explanation=event.last_error or "no replica has published it yet",
+            explanation=event.error or "no replica has published it yet",
         )
     return Box(
         step="Event",
@@ -159,7 +148,7 @@ def _completion_event(record: LetterRecord, event: OutboxRecord | None, now: dat
         what=event.routing_key,
         when=moment(event.confirmed_at, now),
         delta=_between(record.decided_at, event.confirmed_at),
-        explanation=event.last_error if event.is_withheld else None,
+        explanation=event.error if event.is_withheld else None,
     )
 
 

@@ -6,26 +6,36 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from starlette.responses import FileResponse, Response
 
+from dlq_handler.dashboard.pages.actions import release_page, reprocess_group_page, reprocess_letter_page
 from dlq_handler.dashboard.pages.audit import audit_page
 from dlq_handler.dashboard.pages.execution import execution_page
 from dlq_handler.dashboard.pages.groups import group_page, groups_page
-from dlq_handler.dashboard.pages.letter import letter_page, raw_body_page
-from dlq_handler.dashboard.pages.letters import letters_page
-from dlq_handler.dashboard.pages.login import login_page
+from dlq_handler.dashboard.pages.letters import letter_page, letters_page, raw_body_page
 from dlq_handler.dashboard.pages.now import now_page
-from dlq_handler.dashboard.pages.release_brake import release_page
-from dlq_handler.dashboard.pages.reprocess import reprocess_group_page, reprocess_letter_page
 from dlq_handler.dashboard.pages.topology import topology_page
 from dlq_handler.dashboard.pages.workers import worker_page, workers_page
-from dlq_handler.dashboard.shell import STATIC
+from dlq_handler.dashboard.shell import STATIC, render
 from dlq_handler.dashboard.site import Site
 from dlq_handler.web.errors import Refused
+from dlq_handler.web.guard import local_path
 
 Number = Annotated[int, Path(ge=1, le=2**63 - 1)]
 WorkerNumber = Annotated[int, Path(ge=-1, le=2**63 - 1)]
 GroupId = Annotated[str, Path(pattern=r"^[0-9a-f]{10}$")]
 
 Page = Callable[[Site, Request], Awaitable[Response]]
+
+
+async def login_page(site: Site, request: Request) -> Response:
+    """The form that asks for a token. web/application.py checks the token."""
+    context = {
+        "go_on": local_path(request.query_params.get("next", "/")),
+        "is_refused": "refused" in request.query_params,
+        "needs_none": not site.world.tokens.are_needed,
+    }
+    # No diagnosis in the title: a user without a token must not read it.
+    return render("login.html", site.shell(request, "Log in · dlq-handler"), context)
+
 
 PLAIN: dict[str, Page] = {
     "/": now_page,
@@ -91,6 +101,7 @@ def dashboard_router(site: Site) -> APIRouter:
 
 def _bound(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
+        await site.wait_for_view()
         return await page(site, request)
 
     return answer

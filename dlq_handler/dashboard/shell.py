@@ -7,11 +7,12 @@ that a template misspells is an error, not a gap.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from dlq_handler.dashboard import words
@@ -89,3 +90,32 @@ def render(template: str, shell: Shell, context: Mapping[str, Any], *, status: i
     text = _ENVIRONMENT.get_template(template).render(shell=shell, now=shell.now, **context)
     # Never from a cache: an old page would hide a new problem.
     return HTMLResponse(text, status_code=status, headers={"Cache-Control": "no-store"})
+
+
+NEXT_STEPS = {
+    401: ("/login", "Log in"),
+    403: ("/", "Back to Now"),
+    404: ("/letters", "Search the letters"),
+    409: ("/", "Back to Now"),
+    421: ("/", "Now"),
+}
+
+
+def error_page(request: Request, status: int, title: str, text: str, *, environment: str) -> HTMLResponse:
+    """Names the next step and the request's id, by which the log is searched.
+
+    May be shown before any route is reached, so the shell knows neither user nor session.
+    """
+    shell = Shell(
+        title=f"{title} · dlq-handler",
+        environment=environment,
+        now=datetime.now(UTC),
+    )
+    context = {
+        "title": title,
+        "text": text,
+        "code": status,
+        "request_id": getattr(request.state, "request_id", None),
+        "next_step": NEXT_STEPS.get(status, ("/", "Back to Now")),
+    }
+    return render("error.html", shell, context, status=status)

@@ -1,15 +1,18 @@
 """State that all pages of one listener share: the world, the kept answers, and the shell."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from dlq_handler.dashboard.headline import Headline, headline
-from dlq_handler.dashboard.kept import Away, Memory, Remembered, WorkerMemory, WorkersKept
-from dlq_handler.dashboard.shell import Shell
+from dlq_handler.dashboard.kept import Memory, Outage, Remembered, WorkersKept
+from dlq_handler.dashboard.shell import Shell, render
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
 from dlq_handler.diagnosis.since import beginnings_of, with_beginnings
@@ -22,13 +25,20 @@ Facts = TypeVar("Facts")
 
 # The pages that show a moment of the past.
 _OF_PAST = ("/", "/letters")
+_FIRST_VIEW_SECONDS = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     world: UiWorld
     memory: Memory = field(default_factory=Memory)
-    _workers: WorkerMemory = field(default_factory=WorkerMemory)
+
+    async def wait_for_view(self) -> None:
+        """The listener starts before the last shared view is read: a page of this second waits for it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_VIEW_SECONDS):
+                while self.world.diagnoser.latest is None:  # noqa: ASYNC110  # set by the loop of another thread
+                    await asyncio.sleep(0.05)
 
     @property
     def now(self) -> datetime:
@@ -51,11 +61,8 @@ class Site:
 
     @property
     def workers(self) -> WorkersKept | Unknown:
-        return self._workers.recall(self.world.workers(), at=self.world.seen_at)
-
-    def keep_workers(self) -> None:
-        """Remember them as they are observed now."""
-        _ = self.workers
+        """As last observed; kept for an outage of the database."""
+        return self.memory.keep_workers(self.world.workers(), at=self.world.seen_at)
 
     @property
     def worker_names(self) -> Mapping[int, str]:
@@ -65,16 +72,16 @@ class Site:
             return {}
         return {one.registered.worker.id: one.registered.name for one in seen.workers}
 
-    def seen_with(self, away: Away | None) -> tuple[View | None, Sequence[Diagnosis]]:
+    def seen_with(self, outage: Outage | None) -> tuple[View | None, Sequence[Diagnosis]]:
         """The last view, and an outage of the database that this page has found since.
 
         Otherwise a page would show in red that the database is unreachable, and in green that it is fine.
         """
         view, diagnoses = self.view, self.diagnoses
-        if away is None or view is None or self._database_away_since is not None:
+        if outage is None or view is None or self._database_outage_since is not None:
             return view, diagnoses
         view = without_database(
-            view, error=away.explanation, is_unreachable=away.is_unreachable, since=away.since
+            view, error=outage.explanation, is_unreachable=outage.is_unreachable, since=outage.since
         )
         return view, with_beginnings(diagnose(view), beginnings_of(diagnoses))
 
@@ -118,15 +125,19 @@ class Site:
             is_of_now="at" in request.query_params and request.url.path not in _OF_PAST,
         )
 
+    def outage_page(self, request: Request, outage: Outage | None, *, back: tuple[str, str]) -> Response:
+        """The database is unavailable, and nothing is kept of the requested page."""
+        return render("outage.html", self.shell(request), {"outage": outage, "back": back}, status=503)
+
     async def ask(self, page: str, asking: Callable[[], Awaitable[Facts]]) -> Remembered[Facts]:
         remembered = await self.memory.ask(page, asking, now=self.now)
-        since = self._database_away_since
-        if remembered.away is None or since is None:
+        since = self._database_outage_since
+        if remembered.outage is None or since is None:
             return remembered
         # For a page opened hours later the outage began at its diagnosis, not at the first request.
-        return replace(remembered, away=replace(remembered.away, since=since))
+        return replace(remembered, outage=replace(remembered.outage, since=since))
 
     @property
-    def _database_away_since(self) -> datetime | None:
+    def _database_outage_since(self) -> datetime | None:
         """As diagnosed, on the same page; None: the last diagnosis found no outage."""
         return next((one.since for one in self.diagnoses if one.check is Check.DATABASE), None)

@@ -7,7 +7,7 @@ from dlq_handler.dashboard.words import UNKNOWN, State, counted, state_of, thous
 from dlq_handler.diagnosis.check_services import finding_of
 from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health
 from dlq_handler.diagnosis.view import OFF, DatabaseFact, OutboxFact, QueueFact, Unknown, View
-from dlq_handler.topology.decide_canary import CanaryState
+from dlq_handler.topology.canary import CanaryState
 from dlq_handler.workers.availability import Availability, is_history
 
 
@@ -23,33 +23,13 @@ class Cell:
 def strip(view: View | None, diagnoses: Sequence[Diagnosis]) -> Sequence[Cell]:
     """`view` None: of the past only the diagnoses are known, so there are no numbers."""
     known = {one.check: one for one in diagnoses}
+    sidecar = _sidecar_words(known)
     return (
-        _cell(
-            "Sidecar",
-            "/#checks",
-            known=known,
-            words=_sidecar_words(known),
-            fine="working",
-            number=_replicas(view),
-        ),
+        _cell("Sidecar", known, sidecar, fine="working", number=_replicas(view)),
         _broker(view, known),
-        _cell(
-            "Database",
-            "/#checks",
-            known=known,
-            words=_DATABASE_WORDS,
-            fine="connected",
-            number=_answered(view),
-        ),
+        _cell("Database", known, _DATABASE_WORDS, fine="connected", number=_answered(view)),
         _workers(view, known),
-        _cell(
-            "Publishing",
-            "/#checks",
-            known=known,
-            words=_PUBLISHING_WORDS,
-            fine="working",
-            number=_pending(view),
-        ),
+        _cell("Publishing", known, _PUBLISHING_WORDS, fine="working", number=_pending(view)),
     )
 
 
@@ -62,7 +42,7 @@ _REPLICA_WORDS: Mapping[Check, str] = {
     Check.SHADOW_MODE: "shadow mode",
 }
 _BROKER_WORDS: Mapping[Check, str] = {
-    Check.BROKER: "away",
+    Check.BROKER: "unreachable",
     Check.BROKER_ALARM: "alarm",
     Check.TOPOLOGY: "broken route",
     Check.CANARY: "canary lost",
@@ -71,20 +51,20 @@ _BROKER_WORDS: Mapping[Check, str] = {
 # Without the broker nothing can be published, whatever the outbox holds.
 _PUBLISHING_WORDS: Mapping[Check, str] = {Check.BROKER: "paused", Check.PUBLISHING: "stuck"}
 _DATABASE_WORDS: Mapping[Check, str] = {
-    Check.DATABASE: "away or slow",
+    Check.DATABASE: "unreachable or slow",
     Check.OWN_TABLES: "tables outdated",
     Check.DATABASE_RIGHTS: "rights missing",
 }
 
 
-def _is_database_away(known: Mapping[Check, Diagnosis]) -> bool:
+def _is_database_unavailable(known: Mapping[Check, Diagnosis]) -> bool:
     database = known.get(Check.DATABASE)
     return database is not None and database.health is Health.PROBLEM
 
 
 def _sidecar_words(known: Mapping[Check, Diagnosis]) -> Mapping[Check, str]:
     """Without its database a replica pauses. Starting another one does not help."""
-    return {**_REPLICA_WORDS, Check.REPLICAS: "paused"} if _is_database_away(known) else _REPLICA_WORDS
+    return {**_REPLICA_WORDS, Check.REPLICAS: "paused"} if _is_database_unavailable(known) else _REPLICA_WORDS
 
 
 def _broker(view: View | None, known: Mapping[Check, Diagnosis]) -> Cell:
@@ -94,20 +74,20 @@ def _broker(view: View | None, known: Mapping[Check, Diagnosis]) -> Cell:
     words, number = _BROKER_WORDS, _canary(view)
     health = {check: known[check].health for check in _BROKER_WORDS if check in known}
     answers = health.get(Check.BROKER) is Health.OK
-    if answers and _is_database_away(known) and health.get(Check.CANARY) is Health.UNKNOWN:
+    if answers and _is_database_unavailable(known) and health.get(Check.CANARY) is Health.UNKNOWN:
         words = {check: word for check, word in _BROKER_WORDS.items() if check is not Check.CANARY}
         number = f"canary {UNKNOWN}"
-    return _cell("Broker", "/topology", known=known, words=words, fine="connected", number=number)
+    return _cell("Broker", known, words, fine="connected", number=number, href="/topology")
 
 
 def _cell(
     component: str,
-    href: str,
-    *,
     known: Mapping[Check, Diagnosis],
     words: Mapping[Check, str],
+    *,
     fine: str,
     number: str | None,
+    href: str = "/#checks",
 ) -> Cell:
     found = [(known[check], word) for check, word in words.items() if check in known]
     state, word = _worst(found, fine)
@@ -169,8 +149,8 @@ def _is_of_executor(diagnosis: Diagnosis, view: View | None) -> bool:
 def _needs_broker(check: Check, known: Mapping[Check, Diagnosis]) -> bool:
     """Without the broker the queues are unknown, but heartbeats are in the database: availability is known."""
     broker = known.get(Check.BROKER)
-    is_away = broker is not None and broker.health is Health.PROBLEM
-    return is_away and check in _OF_QUEUES and known[check].health is Health.UNKNOWN
+    is_unreachable = broker is not None and broker.health is Health.PROBLEM
+    return is_unreachable and check in _OF_QUEUES and known[check].health is Health.UNKNOWN
 
 
 _OF_QUEUES = (Check.WORKER_HUNG, Check.SERVICES, Check.WORKER_QUEUE, Check.WORKER_BACKLOG)
@@ -180,7 +160,7 @@ def _workers(view: View | None, known: Mapping[Check, Diagnosis]) -> Cell:
     """The worst of their diagnoses gives the state, a count the word: how many of how many."""
     words = {
         Check.WORKERS: "none",
-        Check.WORKER_UNAVAILABLE: "gone",
+        Check.WORKER_UNAVAILABLE: "unavailable",
         Check.WORKER_HUNG: "hung",
         Check.SERVICES: "restart needed",
         Check.WORKER_QUEUE: "no consumer",
@@ -195,9 +175,9 @@ def _workers(view: View | None, known: Mapping[Check, Diagnosis]) -> Cell:
     number = None
     if view is not None and not isinstance(view.workers, Unknown):
         there = [one for one in view.workers if not is_history(one.registered.worker)]
-        gone = sum(one.standing.availability is Availability.UNAVAILABLE for one in there)
-        if gone and word in ("gone", "none"):
-            word = f"{gone} of {len(there)} gone"
+        unavailable = sum(one.standing.availability is Availability.UNAVAILABLE for one in there)
+        if unavailable and word in ("unavailable", "none"):
+            word = f"{unavailable} of {len(there)} unavailable"
         elif state is State.OK:
             available = sum(one.standing.availability is Availability.AVAILABLE for one in there)
             word = f"{available} of {len(there)} available"

@@ -57,7 +57,7 @@ def state_of(diagnosis: Diagnosis) -> State:
 AVAILABILITIES = {
     Availability.AVAILABLE: (State.OK, "available"),
     Availability.LATE: (State.WARN, "late"),
-    Availability.UNAVAILABLE: (State.BAD, "gone"),
+    Availability.UNAVAILABLE: (State.BAD, "unavailable"),
     Availability.UNKNOWN: (State.UNKNOWN, "unknown"),
 }
 
@@ -120,7 +120,7 @@ def with_full_stop(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """With a capital letter and a full stop: words of ours that stand alone."""
+    """With a capital letter and a full stop: for text of dlq-handler that stands alone."""
     return with_full_stop(text[:1].upper() + text[1:])
 
 

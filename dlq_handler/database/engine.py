@@ -19,10 +19,16 @@ from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.driver_connection import DriverConnection, keep_alive
-from dlq_handler.database.driver_errors import DRIVER_ERRORS, Fault, commit_fault_of, fault_of
+from dlq_handler.database.driver import (
+    DRIVER_ERRORS,
+    DriverConnection,
+    Fault,
+    commit_fault_of,
+    fault_of,
+    keep_alive,
+)
 from dlq_handler.database.link import SILENCE_SECONDS, Link, Outage
-from dlq_handler.database.moments import use_total_codec
+from dlq_handler.database.postgres_values import use_total_codec
 from dlq_handler.database.transaction import Transaction, in_own_schema, quoted
 from dlq_handler.database.url import read_database_url
 from dlq_handler.errors import TooSlow, Unavailable, Unreachable

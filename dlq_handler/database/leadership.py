@@ -6,7 +6,8 @@ only a hint that saves the other replicas work.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import IntEnum
 
 import structlog
 
@@ -83,15 +84,15 @@ class Leadership:
             return
         asked_at = monotonic_seconds()
         try:
-            is_ours = await lease_sql.take(
+            is_held = await lease_sql.take(
                 self._database,
                 self._lease,
                 holder=self._holder,
                 seconds=self._lease_seconds,
             )
-            self._good_until = asked_at + self._lease_seconds if is_ours else 0.0
+            self._good_until = asked_at + self._lease_seconds if is_held else 0.0
         except Contended:
-            # A page is being written under this lease. If it is ours, its fence has renewed it.
+            # A page is being written under this lease. If this replica holds it, the fence has renewed it.
             pass
         finally:
             self._log_change()
@@ -115,3 +116,35 @@ class Leadership:
         log.info("leadership.acquired", lease=self._lease)
         for wake in self._wakes:
             wake.set()
+
+
+class _Rank(IntEnum):
+    """An unavailable server must not hide a bug. Errors that only end work early come last: it is repeated anyway."""
+
+    CANCELLED = 0
+    BUG = 1
+    UNAVAILABLE = 2
+    CUT_SHORT = 3
+
+
+def worst_error(errors: Sequence[BaseException], *, loop: str) -> BaseException:
+    """Which of several errors to raise. The others are logged here, except repeats."""
+    worst, *others = sorted(errors, key=_rank)
+    logged = {repr(worst)}
+    for other in others:
+        if repr(other) in logged:
+            continue
+        logged.add(repr(other))
+        if _rank(other) is _Rank.BUG:
+            log.error("loop.crashed", loop=loop, exc_info=other)
+        else:
+            log.info("loop.further_error", loop=loop, error=str(other))
+    return worst
+
+
+def _rank(error: BaseException) -> _Rank:
+    if not isinstance(error, Exception):
+        return _Rank.CANCELLED
+    if isinstance(error, LeaseLost | Contended):
+        return _Rank.CUT_SHORT
+    return _Rank.UNAVAILABLE if isinstance(error, Unavailable) else _Rank.BUG

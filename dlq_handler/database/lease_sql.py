@@ -1,7 +1,7 @@
 """The lease of the leader: one row with a holder and an end, by the database's clock.
 
 An advisory lock of a session fails behind a transaction pooler, and outlives a half-open connection.
-Beside it, how far a scan has come: a new leader continues there instead of starting again.
+Also the progress of a scan, where a new leader continues instead of starting again, and the server's own state.
 """
 
 from dataclasses import dataclass
@@ -85,3 +85,24 @@ async def keep_progress(tx: Transaction, name: str, *, until: datetime) -> None:
         name=name,
         until=until,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerState:
+    now: datetime
+    role: str
+    is_in_recovery: bool
+
+
+async def read_server(database: Database) -> ServerState:
+    async with database.transaction() as tx:
+        [row] = await tx.rows(
+            "SELECT clock_timestamp() AS now, current_user AS role, pg_is_in_recovery() AS is_in_recovery"
+        )
+    return ServerState(now=row.now, role=row.role, is_in_recovery=row.is_in_recovery)
+
+
+async def database_time(tx: Transaction) -> datetime:
+    [row] = await tx.rows("SELECT clock_timestamp() AS now")
+    now: datetime = row.now
+    return now

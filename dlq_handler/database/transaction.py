@@ -1,6 +1,6 @@
 """One open transaction, as the statements of this folder see it.
 
-In their SQL `own.` stands for our schema, whatever it is called; the host's tables are named bare and found
+In their SQL `own.` stands for dlq-handler's schema, whatever it is called; the host's tables are named bare and found
 by the search_path, as its triggers find them.
 """
 

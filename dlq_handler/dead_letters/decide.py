@@ -1,18 +1,21 @@
-"""Decide one dead letter. Pure and total: odd input becomes a `Keep` decision, never an exception.
+"""Decide dead letters: one by its fields and rows, a batch in the order of delivery. Pure and total: odd input becomes
+a `Keep` decision, never an exception.
 
-The rows of this function are the rows of the decision table in docs/explanation/decisions.md, in its order.
+`decide_dead_letter` has the rows of the decision table in docs/explanation/decisions.md, in its order.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import assert_never
 
-from dlq_handler.dead_letters.decision import Decision, Fail, Keep, LeaveAlone, Outcome
-from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.decision import FAILED_BY, Decision, Fail, Keep, LeaveAlone, Outcome
+from dlq_handler.dead_letters.letter import RESCUED, DeadLetter
 from dlq_handler.host.execution import Execution, ExecutionStatus
+from dlq_handler.host.messages import Destination, Ending, ending
 from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
 from dlq_handler.host.worker import AvailabilityPolicy, Worker, WorkerQueueNames, is_unavailable
+from dlq_handler.text import rounded
 
 # x-death times are whole seconds and the broker's clock is not the database's.
 UNSTAMPED_TOLERANCE = timedelta(seconds=5)
@@ -20,11 +23,13 @@ UNSTAMPED_TOLERANCE = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What the decide may know besides the letter and the row."""
+    """What a decision depends on besides the dead letter and the rows."""
 
     link_age_seconds: float
     availability: AvailabilityPolicy
     names: WorkerQueueNames
+    unfamiliar: Mapping[int, str] = field(default_factory=dict)
+    """Executions in a status that this version does not know, by id: a newer host brought it in."""
 
 
 def decide_dead_letter(
@@ -36,6 +41,9 @@ def decide_dead_letter(
     """`workers` holds the rows of `worker_in_question`; an id that is missing there has no row."""
     if (kept := _decide_without_execution(letter, circumstances.names)) is not None:
         return kept
+    if execution is None and (status := circumstances.unfamiliar.get(letter.execution_id or 0)) is not None:
+        # It exists, and is never written over.
+        return LeaveAlone(Outcome.LEFT_TO_MONITOR, f"in status {status!r}, which this version does not know")
     if execution is None:
         return Keep(Outcome.UNKNOWN_EXECUTION, f"no execution {letter.execution_id}")
     if execution.status.is_terminal:
@@ -53,7 +61,7 @@ def decide_dead_letter(
         case ExecutionStatus.RUNNING:
             return _decide_running(letter, execution, workers, circumstances)
         case ExecutionStatus.CANCELING:
-            return LeaveAlone(Outcome.LEFT_TO_MONITOR, "canceling")
+            return LeaveAlone(Outcome.LEFT_TO_MONITOR, execution.status.value)
         case (
             ExecutionStatus.COMPLETED
             | ExecutionStatus.FAILED
@@ -147,3 +155,168 @@ def worker_in_question(letter: DeadLetter, execution: Execution, names: WorkerQu
     if letter.worker_id is not None:
         return letter.worker_id
     return names.owner_of(letter.first_death_queue) if letter.first_death_queue else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterProposal:
+    """The decision about a dead letter, what it would change, and its evidence."""
+
+    letter: DeadLetter
+    decision: Decision
+    change: Ending | None = None
+    evidence: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return self.letter.key
+
+    @property
+    def execution_id(self) -> int | None:
+        return self.letter.execution_id
+
+
+def first_of_each(letters: Sequence[DeadLetter], known: Collection[str]) -> list[DeadLetter]:
+    """Each dead letter once, in delivery order, without those whose key is known."""
+    fresh: dict[str, DeadLetter] = {}
+    for letter in letters:
+        if letter.key not in known:
+            fresh.setdefault(letter.key, letter)
+    return list(fresh.values())
+
+
+def decide_batch(
+    letters: Sequence[DeadLetter],
+    *,
+    executions: Mapping[int, Execution],
+    workers: Mapping[int, Worker],
+    circumstances: Circumstances,
+    destination: Destination,
+    now: datetime,
+) -> list[LetterProposal]:
+    """Each decision sees the effect of those before it. `destination`: of the completion events."""
+    rows = dict(executions)
+    proposals = []
+    for letter in letters:
+        execution = rows.get(letter.execution_id) if letter.execution_id is not None else None
+        decision = decide_dead_letter(letter, execution, workers, circumstances)
+        change = _change(letter, execution, decision, destination, now)
+        if change is not None:
+            rows[change.execution.id] = change.execution.ended(change.becomes)
+        evidence = _evidence(letter, execution, workers, circumstances)
+        proposals.append(LetterProposal(letter=letter, decision=decision, change=change, evidence=evidence))
+    return proposals
+
+
+def _change(
+    letter: DeadLetter,
+    execution: Execution | None,
+    decision: Decision,
+    destination: Destination,
+    now: datetime,
+) -> Ending | None:
+    match decision:
+        case Fail():
+            if execution is None:
+                return None
+            return ending(
+                execution,
+                ExecutionStatus.FAILED,
+                failure_result(letter, execution, decision, now),
+                destination=destination,
+                now=now,
+                correlation_id=letter.correlation_id,
+            )
+        case LeaveAlone() | Keep():
+            return None
+        case never:
+            assert_never(never)
+
+
+def executions_found(proposals: Sequence[LetterProposal]) -> list[tuple[int, bool]]:
+    """The executions that were read for these dead letters, each with whether it exists."""
+    return [
+        (one.execution_id, exists)
+        for one in proposals
+        if one.execution_id is not None and (exists := one.decision.outcome.execution_exists) is not None
+    ]
+
+
+def _evidence(
+    letter: DeadLetter,
+    execution: Execution | None,
+    workers: Mapping[int, Worker],
+    circumstances: Circumstances,
+) -> dict[str, object]:
+    """Execution and worker as they were read. The columns of the dead letter say the rest."""
+    if execution is None:
+        return {}
+    seen: dict[str, object] = {
+        "status": execution.status.value,
+        "updated": execution.updated.isoformat(),
+        "worker": execution.worker_id,
+    }
+    if letter.drained_from is not None:
+        seen["drained_from"] = {
+            "worker": letter.drained_from.worker_id,
+            "heartbeat_age_seconds": rounded(letter.drained_from.heartbeat_age_seconds),
+            "other_consumers": letter.drained_from.other_consumers,
+        }
+    elif letter.death is not None:
+        seen["x_death"] = {"count": letter.death.count, "exchange": letter.death.exchange}
+    if execution.status is ExecutionStatus.RUNNING:
+        worker_id = worker_in_question(letter, execution, circumstances.names)
+        worker = workers.get(worker_id) if worker_id is not None else None
+        seen["worker_in_question"] = worker_id
+        seen["heartbeat_age_seconds"] = rounded(worker.heartbeat_age_seconds) if worker else None
+        seen["unavailable_after_seconds"] = circumstances.availability.unavailable_after_seconds
+        seen["link_age_seconds"] = rounded(circumstances.link_age_seconds)
+    return seen
+
+
+# `error` and `message` of the result.
+_OTHER = "Dispatch was dead-lettered", "The dispatch to its worker was dead-lettered"
+_WORDINGS = {
+    "expired": (
+        "Worker queue TTL expired",
+        "No worker took the dispatch before it expired in the worker's queue",
+    ),
+    "rejected": ("Dispatch was rejected", "The dispatch was rejected by the consumer of the worker's queue"),
+    "maxlen": (
+        "Worker queue overflowed",
+        "The dispatch was pushed out of the worker's queue by its length limit",
+    ),
+    "delivery_limit": (
+        "Dispatch was redelivered too often",
+        "The dispatch reached the delivery limit of the worker's queue",
+    ),
+    RESCUED: ("Worker unavailable", "The dispatch was drained from the queue of an unavailable worker"),
+}
+
+
+def failure_result(
+    letter: DeadLetter, execution: Execution, decision: Fail, now: datetime
+) -> dict[str, object]:
+    """The `result` of the failed execution. That of an expired dispatch has the fields that Attune itself writes."""
+    error, message = _WORDINGS.get(letter.reason, _OTHER)
+    died_at = letter.died_at
+    result: dict[str, object] = {
+        "error": error,
+        "message": f"{message}{_about_worker(execution, decision)}.",
+        "failed_by": FAILED_BY,
+        "reason": letter.reason,
+        "queue": letter.queue,
+        "worker_id": execution.worker_id if execution.worker_id is not None else letter.worker_id,
+        "died_at": died_at.isoformat() if died_at else None,
+        "attempt": letter.attempt_updated_at.isoformat() if letter.attempt_updated_at else None,
+        "original_status": execution.status.value,
+    }
+    if letter.reason == "expired":
+        result["expired_at"] = (died_at or now).isoformat()
+    return result
+
+
+def _about_worker(execution: Execution, decision: Fail) -> str:
+    """Why a running execution was failed. Of a scheduled one the decision only says how its attempt was recognized,
+    which means nothing to a user of Attune.
+    """
+    return f"; {decision.explanation}" if execution.status is ExecutionStatus.RUNNING else ""

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+# In the `result` of every execution that dlq-handler ended.
+FAILED_BY = "dlq_handler"
+
 
 class Outcome(StrEnum):
     FAILED = "failed"

@@ -10,23 +10,24 @@ worker that comes back runs an execution that was failed. The reconciler records
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import structlog
 
-from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.broker.consume.delivery import Delivery
+from dlq_handler.broker.consumer import QueueConsumer
+from dlq_handler.broker.delivery import Delivery
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
-from dlq_handler.dead_letters.drain_rules import as_drained, why_not_drain
-from dlq_handler.dead_letters.letter import DeadLetter, Rescue
+from dlq_handler.dead_letters.intake import DeadLetterConsumers
+from dlq_handler.dead_letters.letter import RESCUED, DeadLetter, Death, DrainedFrom
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.endings.ender import Ender
 from dlq_handler.errors import Braked, Contended, GateClosed, Unavailable
-from dlq_handler.host.worker import Worker
-from dlq_handler.host.workers_sql import look_at_worker
+from dlq_handler.host.worker import Worker, WorkerQueueNames
+from dlq_handler.host.workers_sql import read_worker_and_time
 from dlq_handler.loop import every
 from dlq_handler.workers.watch import WorkerWatch
 
@@ -34,6 +35,9 @@ log = structlog.get_logger()
 
 # A queue that delivers nothing for this long counts as empty.
 IDLE_SECONDS = 1.0
+
+# The last in line: a worker that comes back while its queue is drained gets what is left.
+DRAIN_PRIORITY = -10
 
 
 class QueueDrainer:
@@ -44,12 +48,12 @@ class QueueDrainer:
         leadership: Leadership,
         ender: Ender[DeadLetter, Entry],
         *,
-        consumer_of: Callable[[int], QueueConsumer[DeadLetter]],
+        consumers: DeadLetterConsumers,
+        names: WorkerQueueNames,
         interval_seconds: float = 5.0,
     ) -> None:
-        """`consumer_of(worker_id)`: a consumer, not open yet, of that worker's queue."""
         self._database, self._watch, self._leadership = database, watch, leadership
-        self._ender, self._consumer_of = ender, consumer_of
+        self._ender, self._consumers, self._names = ender, consumers, names
         self._interval_seconds = interval_seconds
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -59,7 +63,9 @@ class QueueDrainer:
         # Two replicas that drain one queue do no harm, but each would take the other for the worker that came back.
         if not self._leadership.is_leader:
             return
-        unavailable = [worker for one, worker in self._watch.gone.items() if one in self._watch.unattended]
+        unavailable = [
+            worker for one, worker in self._watch.unavailable.items() if one in self._watch.unattended
+        ]
         if not unavailable:
             return
         # Never test by consuming: each delivery that returns to the queue counts against the delivery limit.
@@ -79,7 +85,7 @@ class QueueDrainer:
             raise failure
 
     async def _drain(self, worker: Worker, stop: asyncio.Event) -> None:
-        consumer = self._consumer_of(worker.id)
+        consumer = self._consumers.of_queue(self._names.queue(worker.id), priority=DRAIN_PRIORITY)
         try:
             check = await self._check(worker, consumer)
             if check.why_not is not None or not check.ready:
@@ -116,7 +122,8 @@ class QueueDrainer:
         if check.why_not is not None:
             return check.why_not
         letters = [
-            as_drained(delivery.item, check.rescue, queue=consumer.queue, now=check.now) for delivery in batch
+            as_drained(delivery.item, check.drained_from, queue=consumer.queue, now=check.now)
+            for delivery in batch
         ]
         try:
             committed = await self._ender.commit_first(letters)
@@ -135,7 +142,7 @@ class QueueDrainer:
     async def _check(self, worker: Worker, consumer: QueueConsumer[DeadLetter]) -> "_Check":
         """Whether the queue may still be drained."""
         counts = await consumer.count()
-        found, now = await look_at_worker(self._database, worker.id)
+        found, now = await read_worker_and_time(self._database, worker.id)
         other_consumers = counts.consumers - int(consumer.is_consuming)
         why_not = why_not_drain(worker, found, other_consumers=other_consumers)
         if not self._leadership.is_leader:
@@ -144,7 +151,7 @@ class QueueDrainer:
             why_not=why_not,
             ready=counts.ready,
             now=now,
-            rescue=Rescue(
+            drained_from=DrainedFrom(
                 worker_id=worker.id,
                 heartbeat_age_seconds=(found.heartbeat_age_seconds if found else None) or 0.0,
                 other_consumers=other_consumers,
@@ -158,4 +165,36 @@ class _Check:
     ready: int
     now: datetime
     """The database's clock."""
-    rescue: Rescue
+    drained_from: DrainedFrom
+
+
+def why_not_drain(unavailable: Worker, found: Worker | None, *, other_consumers: int) -> str | None:
+    """None: the queue may be drained. `unavailable`: the worker as it was confirmed; `found`: as it is now."""
+    if found is None:
+        # Deleting it has changed its executions, so no message is of their current attempt.
+        return "its row was deleted"
+    if found.last_heartbeat is None or found.last_heartbeat != unavailable.last_heartbeat:
+        return "it has sent a heartbeat"
+    if other_consumers > 0:
+        return "its queue has a consumer"
+    return None
+
+
+def as_drained(letter: DeadLetter, drained_from: DrainedFrom, *, queue: str, now: datetime) -> DeadLetter:
+    """The message as if it had been dead-lettered from `queue` now.
+
+    Its key does not depend on the time: a message that returns because its acknowledgement was lost has the same key.
+    """
+    return replace(
+        letter,
+        key=hashlib.sha256(f"{RESCUED}\x1f{queue}\x1f{letter.key}".encode()).hexdigest(),
+        death=Death(
+            queue=queue,
+            reason=RESCUED,
+            time=now,
+            count=1,
+            exchange=letter.exchange,
+        ),
+        first_death_queue=letter.first_death_queue or queue,
+        drained_from=drained_from,
+    )

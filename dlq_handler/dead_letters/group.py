@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.letter import RESCUED, DeadLetter
+from dlq_handler.dead_letters.letter import RESCUED, DeadLetter, ParseProblem
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.history.history import Timeline
 from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
@@ -68,21 +68,36 @@ _TITLES = {
     Category.UNRELATED: "Unrelated",
     Category.UNREADABLE: "Unreadable",
 }
+_PROBLEM_TEXTS: Mapping[str, str] = {
+    ParseProblem.PROPERTIES_UNDECODABLE: "AMQP properties cannot be decoded",
+    ParseProblem.BODY_NOT_UTF8: "body is not UTF-8",
+    ParseProblem.BODY_NOT_JSON: "body is not JSON",
+    ParseProblem.BODY_NESTED_TOO_DEEPLY: "body is nested too deeply",
+    ParseProblem.BODY_NOT_AN_ENVELOPE: "body is JSON, but not an envelope",
+    ParseProblem.MESSAGE_TYPE_MISSING: "envelope without message_type",
+    ParseProblem.PAYLOAD_MISSING: "envelope without payload",
+    ParseProblem.EXECUTION_ID_MISSING: "execution_id is missing",
+    ParseProblem.EXECUTION_ID_NULL: "execution_id is null",
+    ParseProblem.EXECUTION_ID_NOT_INTEGER: "execution_id is not an integer of 64 bits",
+    ParseProblem.LARGE_BODY_WITHOUT_EXECUTION_ID: "body too large, and no execution_id at its beginning",
+    ParseProblem.LARGE_BODY_WITHOUT_MESSAGE_TYPE: "body too large, and no message_type at its beginning",
+    ParseProblem.FIELDS_REFUSED: "the database refuses its fields",
+    ParseProblem.PARSER_ERROR: "cannot be read",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupKey:
+class GroupKey(NamedTuple):
     category: Category
     reason: str
     queue: str | None
     """The queue of the first death; None: unknown."""
     detail: str | None = None
-    """The parse error of an unreadable dead letter, the message type of an unrelated one."""
+    """The `ParseProblem` of an unreadable dead letter, the message type of an unrelated one; None: unknown."""
 
     @property
     def id(self) -> str:
         """Ten hex digits."""
-        return _id_of((self.category, self.reason, self.queue, self.detail))
+        return _id_of(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +114,8 @@ class Group:
     first_at: datetime
     last_at: datetime
     letters: int
-    failed: int
-    """How many of these dead letters failed their execution."""
+    failed_by_letter: int
+    """Executions that these dead letters failed. The timeout monitor, or the host, ended the others."""
     actions: tuple[str, ...]
     """Those that came first."""
     more_actions: int
@@ -113,7 +128,7 @@ class GroupCount:
 
     group: Group
     letters: int
-    failed: int
+    failed_by_letter: int
     last_at: datetime
 
 
@@ -126,35 +141,22 @@ class MinuteCount:
 
 def group_key_of(entry: Entry) -> GroupKey:
     """A dead letter that the database refused (`update_failed`) is grouped by its death, not by the refusal."""
-    category, reason, queue, detail = _parts_of(entry)
-    return GroupKey(category=category, reason=reason, queue=queue, detail=detail)
-
-
-def group_id_of(entry: Entry) -> str:
-    return _id_of(_parts_of(entry))
-
-
-_Parts = tuple[Category, str, str | None, str | None]
+    letter = entry.letter
+    category, queue = _category_of(letter, entry.outcome), letter.first_death_queue
+    return GroupKey(
+        category,
+        letter.reason[:_LONGEST_TEXT],
+        None if queue is None else queue[:_LONGEST_TEXT],
+        _detail_of(category, letter) if category in _DETAILED else None,
+    )
 
 
 # Thousands of dead letters belong to a few groups.
 @lru_cache(maxsize=4096)
-def _id_of(parts: _Parts) -> str:
+def _id_of(key: GroupKey) -> str:
     # None differs from an empty text; no text contains one of these two characters.
-    text = "\x1f".join("\x00" if part is None else part for part in parts)
+    text = "\x1f".join("\x00" if part is None else part for part in key)
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:10]
-
-
-def _parts_of(entry: Entry) -> _Parts:
-    letter = entry.letter
-    category = _category_of(letter, entry.outcome)
-    queue = letter.first_death_queue
-    return (
-        category,
-        letter.reason[:_LONGEST_TEXT],
-        None if queue is None else queue[:_LONGEST_TEXT],
-        _detail_of(category, entry) if category in _DETAILED else None,
-    )
 
 
 def _category_of(letter: DeadLetter, outcome: Outcome) -> Category:
@@ -187,12 +189,11 @@ def _category_of_death(letter: DeadLetter) -> Category:
     return _OF_REASON.get(letter.reason, Category.OTHER_DEATH)
 
 
-def _detail_of(category: Category, entry: Entry) -> str | None:
+def _detail_of(category: Category, letter: DeadLetter) -> str | None:
     if category is Category.UNREADABLE:
-        # After the colon follows the parser's text, with a position: each dead letter would be a group of its own.
-        return (entry.letter.parse_error or entry.explanation).partition(":")[0][:_LONGEST_TEXT]
-    message_type = entry.letter.message_type
-    return None if message_type is None else message_type[:_LONGEST_TEXT]
+        # Not the parse error: it names positions and sizes, and each dead letter would be a group of its own.
+        return None if letter.parse_problem is None else letter.parse_problem.value
+    return None if letter.message_type is None else letter.message_type[:_LONGEST_TEXT]
 
 
 def waited(expired_at: datetime, *, ttl_seconds: float) -> tuple[datetime, datetime]:
@@ -225,12 +226,19 @@ def title_in(
 
 def title_of(group: Group, *, worker_name: str | None, was_unavailable: bool) -> str:
     if _is_rejected_request(group):
-        return "Requests turned down for want of a worker"
+        return "Requests rejected for lack of a worker"
     title = _TITLES[group.category]
     if group.category is Category.NOT_TAKEN and was_unavailable:
-        title = "Worker gone"
-    subject = group.detail if group.category in _DETAILED else worker_name or group.queue
+        title = "Worker unavailable"
+    subject = detail_text_of(group) if group.category in _DETAILED else worker_name or group.queue
     return f"{title}: {subject}" if subject else title
+
+
+def detail_text_of(group: Group) -> str | None:
+    """The detail in words. A problem that only a newer version knows is shown by its name."""
+    if group.category is not Category.UNREADABLE or group.detail is None:
+        return group.detail
+    return _PROBLEM_TEXTS.get(group.detail, group.detail)
 
 
 def _is_rejected_request(group: Group) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from dlq_handler.database.engine import Database
-from dlq_handler.database.jsonb import as_jsonb
+from dlq_handler.database.postgres_values import as_jsonb
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.group import (
@@ -23,7 +23,6 @@ from dlq_handler.dead_letters.group import (
     GroupCount,
     GroupKey,
     MinuteCount,
-    group_id_of,
     group_key_of,
 )
 from dlq_handler.dead_letters.record import Entry
@@ -54,13 +53,10 @@ class _Tally:
 
 
 def _tallies(entries: Sequence[Entry]) -> list[tuple[GroupKey, _Tally]]:
-    tallies: dict[str, tuple[GroupKey, _Tally]] = {}
+    tallies: dict[GroupKey, _Tally] = {}
     for entry in entries:
-        group_id = group_id_of(entry)
-        if group_id not in tallies:
-            tallies[group_id] = group_key_of(entry), _Tally()
-        tallies[group_id][1].add(entry)
-    return [tallies[group_id] for group_id in sorted(tallies)]
+        tallies.setdefault(group_key_of(entry), _Tally()).add(entry)
+    return sorted(tallies.items(), key=lambda one: one[0].id)
 
 
 async def count_letters(
@@ -139,9 +135,9 @@ async def _lock_groups(tx: Transaction, repeats: Mapping[str, int], entries: Seq
          WHERE EXISTS (SELECT FROM repeated)
            AND (id IN (SELECT group_id FROM repeated) OR id = ANY (CAST(:ids AS text[])))
          ORDER BY id FOR NO KEY UPDATE
-        """,  # noqa: S608  # our own text
+        """,  # noqa: S608  # constant text
         keys=list(repeats),
-        ids=sorted({group_id_of(entry) for entry in entries}),
+        ids=sorted({group_key_of(entry).id for entry in entries}),
     )
     return bool(rows)
 
@@ -169,7 +165,7 @@ async def _count_repeats(tx: Transaction, repeats: Mapping[str, int]) -> None:
         ON CONFLICT (minute, group_id) DO UPDATE
            SET letters = known.letters + excluded.letters, last_at = greatest(known.last_at, excluded.last_at),
                last_id = greatest(known.last_id, excluded.last_id)
-        """,  # noqa: S608  # our own text
+        """,  # noqa: S608  # constant text
         keys=list(repeats),
         arrivals=list(repeats.values()),
     )
@@ -215,7 +211,7 @@ async def groups(database: Database, *, since: datetime, until: datetime, limit:
         GroupCount(
             group=_group(row),
             letters=int(row.window_letters),
-            failed=int(row.window_failed),
+            failed_by_letter=int(row.window_failed),
             last_at=row.window_last_at,
         )
         for row in rows
@@ -302,7 +298,7 @@ def _group(row: Row[Any]) -> Group:
         first_at=row.first_at,
         last_at=row.last_at,
         letters=row.letters,
-        failed=row.failed,
+        failed_by_letter=row.failed,
         actions=tuple(row.actions[:ACTIONS_SHOWN]),
         more_actions=max(0, len(row.actions) - ACTIONS_SHOWN),
     )

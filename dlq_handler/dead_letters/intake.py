@@ -8,22 +8,27 @@ return at once, and no more are received. Canaries are recorded as received and 
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
 import structlog
 
-from dlq_handler.broker.consume.consumer import QueueConsumer, QueueMissing
-from dlq_handler.broker.consume.delivery import Delivery
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.client.connection import BrokerAddress
+from dlq_handler.broker.consumer import QueueConsumer, QueueMissing
+from dlq_handler.broker.delivery import Delivery
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.worst_error import worst_error
+from dlq_handler.database.leadership import worst_error
 from dlq_handler.dead_letters.letter import DeadLetter
-from dlq_handler.dead_letters.options import PauseOptions
+from dlq_handler.dead_letters.options import SHADOW_KEY_PREFIX, BatchOptions, IntakeOptions, PauseOptions
+from dlq_handler.dead_letters.parse import read_dead_letter
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.dead_letters.recorder import DeferringRecorder
 from dlq_handler.endings.ender import Ender
 from dlq_handler.errors import Braked, Contended, GateClosed, TooSlow, Unavailable
-from dlq_handler.health import Readiness, heartbeat, locked
+from dlq_handler.health import Readiness, bounded, heartbeat, locked
 from dlq_handler.loop import Backoff, every, pause
 from dlq_handler.metrics import Metrics
 from dlq_handler.tasks import task_group
@@ -49,6 +54,9 @@ POSTPONE_SECONDS = 1.0
 
 # After a failed batch the intake counts as working again when it was open for this long without a dead letter.
 PROVING_SECONDS = 5.0
+
+# How long a batch that met the brake or the safety gate waits for the others to commit and acknowledge.
+FINISH_SECONDS = 5.0
 
 
 class DeadLetterIntake:
@@ -77,6 +85,8 @@ class DeadLetterIntake:
         self._is_careful = False
         # One batch at a time waits for dead letters, so that batches fill.
         self._turn = asyncio.Lock()
+        self._batches_in_hand = 0
+        self._none_in_hand = asyncio.Event()
         self._failed_batches = Backoff(first_seconds=1.0, most_seconds=30.0)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -119,9 +129,14 @@ class DeadLetterIntake:
             batch = await self._consumer.next_batch(stop, PROVING_SECONDS if is_unproven else None)
         if batch:
             try:
-                is_proof = await self._process(batch, stop)
+                with self._in_hand():
+                    is_proof = await self._process(batch, stop)
             except (Braked, GateClosed):
-                # The batch did not fail: both are checked before the intake opens again.
+                # The batch did not fail: both are checked before the intake opens again. Raising it cancels the other
+                # batches, and one that has just committed would be received again.
+                with suppress(TimeoutError):
+                    async with bounded(FINISH_SECONDS):
+                        await self._none_in_hand.wait()
                 raise
             except Exception:
                 # Not on cancellation, which follows from the failure of another batch or of the channel.
@@ -133,6 +148,17 @@ class DeadLetterIntake:
         if is_unproven and is_proof:
             self._failed_batches.reset()
             self._report_consuming()
+
+    @contextmanager
+    def _in_hand(self) -> Iterator[None]:
+        self._batches_in_hand += 1
+        self._none_in_hand.clear()
+        try:
+            yield
+        finally:
+            self._batches_in_hand -= 1
+            if self._batches_in_hand == 0:
+                self._none_in_hand.set()
 
     async def _pause_if_needed(self, stop: asyncio.Event) -> bool:
         """Wait once after a failed batch. Returns True when it is time to stop.
@@ -268,3 +294,42 @@ class DeadLetterIntake:
                 if backoff.failures:
                     self._report_consuming()
                 return written
+
+
+class DeadLetterConsumers:
+    """Makes consumers of dead letters: of the intake queue, and of the queues of workers that are drained."""
+
+    def __init__(
+        self,
+        address: BrokerAddress,
+        admin: AdminConnection,
+        intake: IntakeOptions,
+        batch: BatchOptions,
+        *,
+        prefetch: int,
+        tag: str,
+        is_shadow: bool = False,
+    ) -> None:
+        self._address, self._admin, self._intake, self._batch = address, admin, intake, batch
+        self._prefetch, self._tag = prefetch, tag
+        self._key_prefix = SHADOW_KEY_PREFIX if is_shadow else ""
+
+    def of_queue(self, queue: str, *, priority: int) -> QueueConsumer[DeadLetter]:
+        """A consumer that is not open yet."""
+        return QueueConsumer(
+            self._address,
+            self._admin,
+            queue=queue,
+            prefetch=self._prefetch,
+            batch_size=self._batch.size,
+            batch_wait_seconds=self._batch.wait_ms / 1000,
+            max_bytes=self._intake.buffer_bytes,
+            read=partial(
+                read_dead_letter,
+                body_limit_bytes=self._intake.stored_body_bytes,
+                key_prefix=self._key_prefix,
+            ),
+            max_body_bytes=self._intake.max_body_bytes,
+            consumer_priority=priority,
+            consumer_tag=self._tag,
+        )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from uuid import UUID
 
 from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
@@ -17,6 +18,30 @@ LETTER_OVERHEAD_BYTES = 2048
 """Memory of a dead letter beside its body and headers: about twenty fields and their strings, rounded up."""
 
 
+class ParseProblem(StrEnum):
+    """Why a dead letter is unreadable. Ids of groups contain these values: a value is never renamed."""
+
+    PROPERTIES_UNDECODABLE = "properties_undecodable"
+    BODY_NOT_UTF8 = "body_not_utf8"
+    BODY_NOT_JSON = "body_not_json"
+    BODY_NESTED_TOO_DEEPLY = "body_nested_too_deeply"
+    BODY_NOT_AN_ENVELOPE = "body_not_an_envelope"
+    """JSON, but not an object."""
+    MESSAGE_TYPE_MISSING = "message_type_missing"
+    PAYLOAD_MISSING = "payload_missing"
+    EXECUTION_ID_MISSING = "execution_id_missing"
+    EXECUTION_ID_NULL = "execution_id_null"
+    EXECUTION_ID_NOT_INTEGER = "execution_id_not_integer"
+    """Of another type, or beyond 64 bits."""
+    LARGE_BODY_WITHOUT_EXECUTION_ID = "large_body_without_execution_id"
+    """The body is too large to be parsed whole, and the beginning that is read does not contain the field."""
+    LARGE_BODY_WITHOUT_MESSAGE_TYPE = "large_body_without_message_type"
+    FIELDS_REFUSED = "fields_refused"
+    """The database refuses the fields."""
+    PARSER_ERROR = "parser_error"
+    """An error in the code that reads dead letters."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
     """One entry of x-death, as far as it could be read."""
@@ -29,7 +54,7 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rescue:
+class DrainedFrom:
     """The worker whose queue a message was drained from, as it was read at that time."""
 
     worker_id: int
@@ -59,12 +84,14 @@ class DeadLetter:
     body_size: int
     action_ref: str | None = None
     parse_error: str | None = None
-    """Why it is unreadable; None: it could be read."""
+    """Why it is unreadable, as text for a person; None: it could be read."""
+    parse_problem: ParseProblem | None = None
+    """The kind of `parse_error`. Not on record: a dead letter gets its group once, before it is recorded."""
     headers: str = "{}"
     """As received, as JSON text that the database accepts, to be shown; never parsed again."""
     deliveries: int = 0
     """Earlier deliveries from the intake queue; only quorum queues count them."""
-    rescue: Rescue | None = None
+    drained_from: DrainedFrom | None = None
     """Set exactly for a message that was drained from its worker's queue."""
 
     @property
@@ -113,7 +140,13 @@ class DeadLetter:
 
 
 def without_fields(
-    *, key: str, body: bytes, body_size: int, redelivered: bool, parse_error: str | None
+    *,
+    key: str,
+    body: bytes,
+    body_size: int,
+    redelivered: bool,
+    parse_error: str | None,
+    parse_problem: ParseProblem | None,
 ) -> DeadLetter:
     """A dead letter whose fields could not be read, or are refused by the database."""
     return DeadLetter(
@@ -132,6 +165,7 @@ def without_fields(
         body=body,
         body_size=body_size,
         parse_error=parse_error,
+        parse_problem=parse_problem,
     )
 
 
@@ -153,6 +187,7 @@ def without_texts(letter: DeadLetter, names: WorkerQueueNames) -> DeadLetter:
             body_size=letter.body_size,
             redelivered=letter.redelivered,
             parse_error=None,
+            parse_problem=None,
         ),
         message_type=DISPATCH_MESSAGE_TYPE if is_dispatch else None,
         execution_id=letter.execution_id,

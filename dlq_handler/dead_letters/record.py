@@ -5,10 +5,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from dlq_handler.dead_letters.decide_batch import LetterProposal
+from dlq_handler.dead_letters.decide import LetterProposal
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.letter import DeadLetter, without_fields
-from dlq_handler.endings.refusal import Refusal, next_attempt
+from dlq_handler.dead_letters.letter import DeadLetter, ParseProblem, without_fields
+from dlq_handler.endings.recording import Refusal, next_attempt
 
 GUARD_MISSED = "the execution was not as it was read when it was to be changed"
 MISSED = Refusal(error=GUARD_MISSED, is_own_error=False, frames=None)
@@ -32,49 +32,6 @@ class Entry:
     @property
     def execution_id(self) -> int | None:
         return self.letter.execution_id
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LetterRecord:
-    """One record, for people: what may be secret is masked, but for the body."""
-
-    id: int
-    key: str
-    message_id: str | None
-    correlation_id: str | None
-    message_type: str | None
-    execution_id: int | None
-    worker_id: int | None
-    action_ref: str | None
-    queue: str | None
-    reason: str
-    died_at: datetime | None
-    first_death_queue: str | None
-    exchange: str
-    routing_key: str
-    attempt_updated_at: datetime | None
-    outcome: Outcome
-    explanation: str
-    error: str | None
-    attempts: int
-    next_attempt_at: datetime | None
-    repeats: int
-    received_at: datetime
-    decided_at: datetime
-    replica: str
-    evidence: Mapping[str, object]
-    """What the decision rests on; empty for letters without a row."""
-    is_shadow: bool
-    """True: only what would have been done."""
-    body_size: int
-    body: bytes | None
-    """None in a list, which is made without bodies."""
-    group_id: str | None = None
-    """None: it counts nowhere (a shadow's), or came before letters were counted."""
-    repeated_at: datetime | None = None
-    """When it arrived last, if it arrived again."""
-    headers: Mapping[str, object] | None = None
-    """As received but for the mask, if need be cut; None in a list, empty for letters of before they were kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +92,7 @@ def bare_entry(letter: DeadLetter, error: str) -> Entry:
         body_size=letter.body_size,
         redelivered=letter.redelivered,
         parse_error=explanation,
+        parse_problem=ParseProblem.FIELDS_REFUSED,
     )
     return Entry(letter=bare, outcome=Outcome.UNREADABLE, explanation=explanation, error=error)
 

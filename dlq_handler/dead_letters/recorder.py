@@ -8,29 +8,28 @@ of no dead letter makes it fail. Never: acknowledges a dead letter.
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 import structlog
 
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.dead_letters import batch_sql
-from dlq_handler.dead_letters.decide import Circumstances, needs_execution, worker_in_question
-from dlq_handler.dead_letters.decide_batch import (
+from dlq_handler.dead_letters import records_sql
+from dlq_handler.dead_letters.decide import (
+    Circumstances,
     LetterProposal,
     decide_batch,
     executions_found,
     first_of_each,
+    needs_execution,
+    worker_in_question,
 )
-from dlq_handler.dead_letters.decision import LeaveAlone, Outcome
 from dlq_handler.dead_letters.groups_sql import count_arrivals, count_letters
 from dlq_handler.dead_letters.letter import DeadLetter, without_texts
 from dlq_handler.dead_letters.record import Entry, bare_entry, deferred, entries_of, update_failed
-from dlq_handler.endings.decision_log import log_together
-from dlq_handler.endings.ender import Applied, Step
-from dlq_handler.endings.record_options import RecordOptions
-from dlq_handler.endings.refusal import Refusal
+from dlq_handler.endings.options import RecordOptions
+from dlq_handler.endings.recording import Applied, Batch, Recorder, Refusal, Step, log_together
 from dlq_handler.host import workers_sql
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.executions_sql import LockedView
@@ -42,11 +41,10 @@ from dlq_handler.safety.gate_service import Gate
 log = structlog.get_logger()
 
 
-class _Recorder:
+class _Recorder(Recorder[DeadLetter, Entry]):
     """How dead letters are stored, decided or not."""
 
     subject = "dead letters"
-    if_too_slow: Sequence[Step[DeadLetter, Entry]] = ()
 
     def __init__(self, options: RecordOptions, metrics: Metrics) -> None:
         self.options, self.metrics = options, metrics
@@ -58,7 +56,7 @@ class _Recorder:
         return (self._whole, self._without_details, self._without_texts, self._bare)
 
     async def rehearse(self, tx: Transaction) -> None:
-        await batch_sql.rehearse(tx)
+        await records_sql.rehearse(tx)
 
     def log(self, records: Sequence[Entry], now: datetime) -> None:
         """`now`: the database's clock at the time of the decision."""
@@ -93,7 +91,7 @@ class _Recorder:
     async def _whole(self, tx: Transaction, letter: DeadLetter, refusal: Refusal, now: datetime) -> Entry:
         entry = update_failed(letter, refusal, attempts=1, now=now)
         options = self.options
-        recorded = await batch_sql.record_letters(
+        recorded = await records_sql.record_letters(
             tx, [entry], replica=options.replica, is_shadow=options.is_shadow
         )
         if not options.is_shadow:
@@ -103,7 +101,7 @@ class _Recorder:
     async def _without_details(
         self, tx: Transaction, letter: DeadLetter, refusal: Refusal, now: datetime
     ) -> Entry:
-        """Without category, headers and evidence: senders can put anything into these."""
+        """Without group, headers and evidence: senders can put anything into these."""
         return await self._uncounted(tx, replace(letter, headers="{}"), refusal, now)
 
     async def _without_texts(
@@ -116,7 +114,7 @@ class _Recorder:
 
     async def _uncounted(self, tx: Transaction, letter: DeadLetter, refusal: Refusal, now: datetime) -> Entry:
         entry = update_failed(letter, refusal, attempts=1, now=now)
-        await batch_sql.record_letters(
+        await records_sql.record_letters(
             tx,
             [entry],
             replica=self.options.replica,
@@ -127,7 +125,9 @@ class _Recorder:
 
     async def _bare(self, tx: Transaction, letter: DeadLetter, refusal: Refusal, _: datetime) -> Entry:
         entry = bare_entry(letter, refusal.error)
-        await batch_sql.record_bare(tx, entry, replica=self.options.replica, is_shadow=self.options.is_shadow)
+        await records_sql.record_bare(
+            tx, entry, replica=self.options.replica, is_shadow=self.options.is_shadow
+        )
         return entry
 
 
@@ -152,7 +152,7 @@ class LetterRecorder(_Recorder):
         self, tx: Transaction, letters: Sequence[DeadLetter], view: LockedView
     ) -> list[LetterProposal]:
         """The pure decision, with the rows that it needs."""
-        proposals = decide_batch(
+        return decide_batch(
             letters,
             executions=view.executions,
             workers=await self._read_workers(tx, letters, view),
@@ -160,11 +160,11 @@ class LetterRecorder(_Recorder):
                 link_age_seconds=self.gate.watched_seconds,
                 availability=self._availability,
                 names=self.options.names,
+                unfamiliar=view.unfamiliar,
             ),
             destination=self.options.destination,
             now=view.now,
         )
-        return [_never_unknown(one, view.unfamiliar) for one in proposals] if view.unfamiliar else proposals
 
     async def _read_workers(
         self, tx: Transaction, letters: Sequence[DeadLetter], view: LockedView
@@ -194,7 +194,7 @@ class DeferringRecorder(_Recorder):
         return DeferredBatch(self, items)
 
 
-class _Batch:
+class _Batch(Batch[Entry]):
     """The records of one transaction. A dead letter that is on record already is only counted as a repeat."""
 
     def __init__(self, options: RecordOptions, letters: Sequence[DeadLetter]) -> None:
@@ -202,32 +202,24 @@ class _Batch:
         self._arrivals = Counter(letter.key for letter in letters)
         self._known: Collection[str] = ()
         self._recorded: Sequence[Entry] = ()
-        self.postponed: frozenset[Hashable] = frozenset()
-
-    @property
-    def execution_ids(self) -> Collection[int]:
-        return ()
 
     async def _find_fresh(self, tx: Transaction) -> list[DeadLetter]:
-        self._known = await batch_sql.count_repeats(tx, self._arrivals)
+        self._known = await records_sql.count_repeats(tx, self._arrivals)
         return first_of_each(self._letters, self._known)
 
     async def _store(self, tx: Transaction, entries: Sequence[Entry]) -> None:
         options = self._options
-        self._recorded = await batch_sql.record_letters(
+        self._recorded = await records_sql.record_letters(
             tx, entries, replica=options.replica, is_shadow=options.is_shadow
         )
         arrivals = self._arrivals
         more = {key: arrivals[key] - 1 for one in self._recorded if arrivals[key := one.letter.key] > 1}
         if more:
-            await batch_sql.count_repeats(tx, more)
+            await records_sql.count_repeats(tx, more)
 
     async def count(self, tx: Transaction) -> None:
         repeats = {key: self._arrivals[key] for key in self._known}
         await count_arrivals(tx, self._recorded, repeats, names=self._options.names)
-
-    def observe(self, *, postponed: int, seconds: float) -> None:
-        """Only decided batches are measured."""
 
 
 class LetterBatch(_Batch):
@@ -235,14 +227,10 @@ class LetterBatch(_Batch):
         super().__init__(recorder.options, letters)
         self._recorder = recorder
         self._proposals: Sequence[LetterProposal] = ()
-
-    @property
-    def execution_ids(self) -> Collection[int]:
-        names = self._options.names
-        return {
+        self.execution_ids = {
             letter.execution_id
-            for letter in self._letters
-            if letter.execution_id is not None and needs_execution(letter, names)
+            for letter in letters
+            if letter.execution_id is not None and needs_execution(letter, recorder.options.names)
         }
 
     async def decide(self, tx: Transaction, view: LockedView) -> Sequence[LetterProposal]:
@@ -287,12 +275,3 @@ class DeferredBatch(_Batch):
         ]
         await self._store(tx, entries)
         return entries
-
-
-def _never_unknown(proposal: LetterProposal, unfamiliar: Mapping[int, str]) -> LetterProposal:
-    """An execution in a status that a newer host brought in exists, and is never written over."""
-    status = unfamiliar.get(proposal.execution_id) if proposal.execution_id is not None else None
-    if status is None or proposal.decision.outcome is not Outcome.UNKNOWN_EXECUTION:
-        return proposal
-    explanation = f"in status {status!r}, which this version does not know"
-    return LetterProposal(letter=proposal.letter, decision=LeaveAlone(Outcome.LEFT_TO_MONITOR, explanation))

@@ -1,6 +1,10 @@
-"""Records of dead letters: read, claimed for reprocessing, replaced, and deleted by retention."""
+"""Records of dead letters: written in batches, read, deleted by retention.
 
-from collections.abc import Collection, Mapping, Sequence
+A batch locks and inserts records in the order of their keys, so that two replicas that have parts of the same batch
+never deadlock (lock order: endings/ender.py).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -8,23 +12,15 @@ from sqlalchemy import Row
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.expiry_sql import MayGoOn, always, delete_in_batches
-from dlq_handler.database.jsonb import as_jsonb
+from dlq_handler.database.postgres_values import as_jsonb
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.dead_letters.decision import REPROCESSABLE, UNRESOLVED, Outcome
-from dlq_handler.dead_letters.letter import DeadLetter, Death
-from dlq_handler.dead_letters.masked_rows_sql import for_people
-from dlq_handler.dead_letters.record import ClaimedLetter, Entry, KeptLetter, LetterRecord
-from dlq_handler.endings.refusal import retry_delay
+from dlq_handler.dead_letters.decision import UNRESOLVED, Outcome
+from dlq_handler.dead_letters.group import group_key_of
+from dlq_handler.dead_letters.listing import LetterRecord
+from dlq_handler.dead_letters.record import Entry
 from dlq_handler.host.names import REQUESTED_KEY
+from dlq_handler.masking import masked, masked_text
 from dlq_handler.text import storable
-
-# By one operation: a bound on the ids in memory and in its transaction. Replicas take minutes for this many anyway.
-MOST_QUEUED = 10_000
-
-# As in the index `letter_kept_idx`: with a parameter the planner would not use that index.
-REPROCESSABLE_OUTCOMES = (
-    f"outcome IN ({', '.join(repr(outcome.value) for outcome in sorted(REPROCESSABLE))}) AND NOT is_shadow"
-)
 
 Contents = tuple[bytes, Mapping[str, object]]
 
@@ -36,12 +32,12 @@ LISTED = """
     first_death_queue, exchange, routing_key, attempt_updated_at, outcome, explanation, error, attempts,
     next_attempt_at, repeats, repeated_at, received_at, decided_at, replica, evidence, is_shadow, body_size,
     NULL AS body, group_id, NULL AS headers"""
-_COMPLETE = LISTED.replace("NULL AS", "")
+COMPLETE = LISTED.replace("NULL AS", "")
 
 
 async def show(database: Database, record_id: int) -> LetterRecord | None:
     async with database.transaction() as tx:
-        row = await tx.row(f"SELECT {_COMPLETE} FROM own.letter WHERE id = :id", id=record_id)  # noqa: S608  # constants
+        row = await tx.row(f"SELECT {COMPLETE} FROM own.letter WHERE id = :id", id=record_id)  # noqa: S608  # constants
     return record_of(row) if row else None
 
 
@@ -49,7 +45,7 @@ async def of_execution(database: Database, execution_id: int) -> list[LetterReco
     """Every dead letter of this execution, in the order of arrival."""
     async with database.transaction() as tx:
         rows = await tx.rows(
-            f"SELECT {_COMPLETE} FROM own.letter WHERE execution_id = :id ORDER BY id",  # noqa: S608  # constants
+            f"SELECT {COMPLETE} FROM own.letter WHERE execution_id = :id ORDER BY id",  # noqa: S608  # constants
             id=execution_id,
         )
     return [record_of(row) for row in rows]
@@ -63,106 +59,6 @@ async def contents(database: Database, letter_ids: Collection[int]) -> dict[int,
             ids=list(letter_ids),
         )
     return {row.id: (row.body or b"", row.headers or {}) for row in rows}
-
-
-async def due_for_reprocess(database: Database, *, limit: int = 100) -> list[KeptLetter]:
-    """Kept records whose pause is over, the longest waiting first: refused by the database, or deferred."""
-    async with database.transaction() as tx:
-        rows = await tx.rows(
-            """
-            SELECT id, execution_id FROM own.letter
-             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND next_attempt_at <= statement_timestamp()
-               AND NOT is_shadow
-             ORDER BY next_attempt_at, id LIMIT :limit
-            """,
-            outcomes=[outcome.value for outcome in REPROCESSABLE],
-            limit=limit,
-        )
-    return [KeptLetter(record_id=row.id, execution_id=row.execution_id) for row in rows]
-
-
-async def find_kept(database: Database, record_id: int) -> KeptLetter | None:
-    """None: there is no such record. Whether it may be reprocessed is decided under its lock (`claim`)."""
-    async with database.transaction() as tx:
-        row = await tx.row("SELECT execution_id FROM own.letter WHERE id = :id", id=record_id)
-    return None if row is None else KeptLetter(record_id=record_id, execution_id=row.execution_id)
-
-
-async def reprocessable(
-    database: Database, outcomes: Collection[Outcome] = REPROCESSABLE, *, limit: int = MOST_QUEUED
-) -> list[int]:
-    """Records with one of these outcomes that may be reprocessed. First those that are not queued for it, and of them
-    the ones decided longest ago, so that repeated calls reach all of them.
-    """
-    async with database.transaction() as tx:
-        rows = await tx.rows(
-            """
-            SELECT id FROM own.letter
-             WHERE outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow
-             ORDER BY next_attempt_at NULLS FIRST, decided_at, id LIMIT :limit
-            """,
-            outcomes=[outcome.value for outcome in outcomes if outcome in REPROCESSABLE],
-            limit=limit,
-        )
-    return [row.id for row in rows]
-
-
-async def claim(tx: Transaction, record_id: int) -> ClaimedLetter | None:
-    """Lock one record to decide it again. None: it was deleted or resolved meanwhile, or another transaction has it.
-
-    A record of shadow mode is never reprocessed: the dead letter itself went another way.
-    """
-    row = await tx.row(
-        f"""
-        SELECT {_COMPLETE}, death_count, parse_error FROM own.letter
-         WHERE id = :id AND outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow
-           FOR NO KEY UPDATE SKIP LOCKED
-        """,  # noqa: S608  # constants
-        id=record_id,
-        outcomes=[outcome.value for outcome in REPROCESSABLE],
-    )
-    if row is None:
-        return None
-    return ClaimedLetter(
-        record_id=row.id, outcome=Outcome(row.outcome), attempts=row.attempts, letter=_letter(row)
-    )
-
-
-async def postpone(tx: Transaction, record_id: int) -> None:
-    """Leave a record as it is until a later attempt, with a pause that doubles."""
-    claimed = await claim(tx, record_id)
-    if claimed is None:
-        return
-    attempts = claimed.attempts + 1
-    await tx.run(
-        """
-        UPDATE own.letter
-           SET attempts = :attempts, next_attempt_at = clock_timestamp() + make_interval(secs => :pause)
-         WHERE id = :id
-        """,
-        id=record_id,
-        attempts=attempts,
-        pause=retry_delay(attempts).total_seconds(),
-    )
-
-
-async def replace_outcome(tx: Transaction, record_id: int, entry: Entry) -> None:
-    """Replace the decision on record."""
-    await tx.run(
-        """
-        UPDATE own.letter
-           SET outcome = :outcome, explanation = :explanation, error = :error, attempts = :attempts,
-               next_attempt_at = :next_attempt_at, evidence = CAST(:evidence AS jsonb), decided_at = clock_timestamp()
-         WHERE id = :id
-        """,
-        id=record_id,
-        outcome=entry.outcome.value,
-        explanation=storable(entry.explanation),
-        error=None if entry.error is None else storable(entry.error),
-        attempts=entry.attempts,
-        next_attempt_at=entry.next_attempt_at,
-        evidence=as_jsonb(entry.evidence),
-    )
 
 
 async def delete_resolved(
@@ -213,25 +109,170 @@ def record_of(row: Row[Any]) -> LetterRecord:
     return LetterRecord(**shown | {"outcome": Outcome(row.outcome)})
 
 
-def _letter(row: Row[Any]) -> DeadLetter:
-    death = None
-    if row.death_count is not None:
-        death = Death(queue=row.queue, reason=row.reason, time=row.died_at, count=row.death_count)
-    return DeadLetter(
-        key=row.key,
-        message_id=row.message_id,
-        correlation_id=row.correlation_id,
-        message_type=row.message_type,
-        execution_id=row.execution_id,
-        worker_id=row.worker_id,
-        attempt_updated_at=row.attempt_updated_at,
-        death=death,
-        first_death_queue=row.first_death_queue,
-        exchange=row.exchange,
-        routing_key=row.routing_key,
-        redelivered=False,
-        body=row.body,
-        body_size=row.body_size,
-        action_ref=row.action_ref,
-        parse_error=row.parse_error,
+async def rehearse(tx: Transaction) -> None:
+    """Change nothing, with every right that a batch needs on the tables of dead letters."""
+    await tx.run("INSERT INTO own.letter (key) SELECT key FROM own.letter WHERE false")
+    await tx.run("INSERT INTO own.letter_group (id) SELECT id FROM own.letter_group WHERE false")
+    await tx.run(
+        "INSERT INTO own.letter_minute (group_id) SELECT group_id FROM own.letter_minute WHERE false"
     )
+
+
+async def count_repeats(tx: Transaction, arrivals: Mapping[str, int]) -> set[str]:
+    """Add the arrivals of each key to the repeats of its record. Returns the keys that are on record."""
+    rows = await tx.rows(
+        """
+        WITH seen AS MATERIALIZED (
+            SELECT id, key FROM own.letter WHERE key = ANY (CAST(:keys AS text[])) ORDER BY key FOR NO KEY UPDATE)
+        UPDATE own.letter l SET repeats = l.repeats + given.arrivals, repeated_at = now()
+          FROM seen JOIN unnest(CAST(:keys AS text[]), CAST(:arrivals AS integer[])) AS given(key, arrivals)
+                      ON given.key = seen.key
+         WHERE l.id = seen.id RETURNING l.key
+        """,
+        keys=list(arrivals),
+        arrivals=list(arrivals.values()),
+    )
+    return {row.key for row in rows}
+
+
+async def record_letters(
+    tx: Transaction,
+    entries: Sequence[Entry],
+    *,
+    replica: str,
+    is_shadow: bool = False,
+    has_group: bool = True,
+) -> list[Entry]:
+    """Record dead letters. Of two with the same key the first one stays, in this batch or on record.
+
+    Returns the entries that this call recorded. `has_group=False` records them in no group.
+    """
+    if not entries:
+        return []
+    letters = [entry.letter for entry in entries]
+    # Ids follow the order of delivery, the insert follows the keys.
+    result = await tx.run(
+        """
+        INSERT INTO own.letter (
+            id, key, message_id, correlation_id, message_type, execution_id, worker_id, action_ref, queue,
+            reason, death_count, died_at, first_death_queue, exchange, routing_key, attempt_updated_at, body, body_size,
+            parse_error, outcome, explanation, error, attempts, next_attempt_at, evidence, group_id, headers,
+            received_at, decided_at, replica, is_shadow)
+        SELECT given.*, now(), now(), :replica, :is_shadow
+          FROM (SELECT nextval('own.letter_id_seq') AS id, given.*
+                  FROM unnest(
+                    CAST(:key AS text[]), CAST(:message_id AS text[]), CAST(:correlation_id AS text[]),
+                    CAST(:message_type AS text[]), CAST(:execution_id AS bigint[]),
+                    CAST(:worker_id AS bigint[]), CAST(:action_ref AS text[]), CAST(:queue AS text[]),
+                    CAST(:reason AS text[]), CAST(:death_count AS bigint[]), CAST(:died_at AS timestamptz[]),
+                    CAST(:first_death_queue AS text[]), CAST(:exchange AS text[]),
+                    CAST(:routing_key AS text[]), CAST(:attempt_updated_at AS timestamptz[]), CAST(:body AS bytea[]),
+                    CAST(:body_size AS bigint[]), CAST(:parse_error AS text[]), CAST(:outcome AS text[]),
+                    CAST(:explanation AS text[]), CAST(:error AS text[]), CAST(:attempts AS integer[]),
+                    CAST(:next_attempt_at AS timestamptz[]), CAST(:evidence AS jsonb[]),
+                    CAST(:group_id AS text[]), CAST(:headers AS jsonb[])
+                  ) AS given(key)) AS given
+         ORDER BY given.key, given.id
+        ON CONFLICT (key) DO NOTHING
+        """,
+        key=[letter.key for letter in letters],
+        message_id=_texts(letter.message_id for letter in letters),
+        correlation_id=_texts(letter.correlation_id for letter in letters),
+        message_type=_texts(letter.message_type for letter in letters),
+        execution_id=[letter.execution_id for letter in letters],
+        worker_id=[letter.worker_id for letter in letters],
+        action_ref=_texts(letter.action_ref for letter in letters),
+        queue=_texts(letter.queue for letter in letters),
+        reason=_texts(letter.reason for letter in letters),
+        death_count=[letter.death.count if letter.death else None for letter in letters],
+        died_at=[letter.died_at for letter in letters],
+        first_death_queue=_texts(letter.first_death_queue for letter in letters),
+        exchange=_texts(letter.exchange for letter in letters),
+        routing_key=_texts(letter.routing_key for letter in letters),
+        attempt_updated_at=[letter.attempt_updated_at for letter in letters],
+        body=[letter.body for letter in letters],
+        body_size=[letter.body_size for letter in letters],
+        parse_error=_texts(letter.parse_error for letter in letters),
+        outcome=[entry.outcome.value for entry in entries],
+        explanation=_texts(entry.explanation for entry in entries),
+        error=_texts(entry.error for entry in entries),
+        attempts=[entry.attempts for entry in entries],
+        next_attempt_at=[entry.next_attempt_at for entry in entries],
+        evidence=[as_jsonb(entry.evidence) for entry in entries],
+        group_id=[group_key_of(entry).id if has_group and not is_shadow else None for entry in entries],
+        headers=[letter.headers for letter in letters],
+        replica=replica,
+        is_shadow=is_shadow,
+    )
+    if result.rowcount == len(entries):
+        return list(entries)
+    return await _recorded(tx, entries)
+
+
+async def record_bare(tx: Transaction, entry: Entry, *, replica: str, is_shadow: bool) -> None:
+    """Record only key, body and error of a dead letter whose other fields the database refuses.
+
+    Nothing here is a value that a sender chose, but for the bytes of the body, and bytea takes any bytes.
+    """
+    await tx.run(
+        """
+        INSERT INTO own.letter (
+            key, reason, exchange, routing_key, body, body_size, parse_error, outcome, explanation, error,
+            received_at, decided_at, replica, is_shadow)
+        VALUES (:key, :reason, '', '', :body, :body_size, :parse_error, :outcome, :explanation, :error, now(), now(),
+                :replica, :is_shadow)
+        ON CONFLICT (key) DO NOTHING
+        """,
+        key=entry.letter.key,
+        reason=entry.letter.reason,
+        body=entry.letter.body,
+        body_size=entry.letter.body_size,
+        parse_error=entry.letter.parse_error,
+        outcome=entry.outcome.value,
+        explanation=entry.explanation,
+        error=None if entry.error is None else ascii(entry.error),
+        replica=replica,
+        is_shadow=is_shadow,
+    )
+
+
+async def _recorded(tx: Transaction, entries: Sequence[Entry]) -> list[Entry]:
+    """Some were recorded by another replica meanwhile. Only then the rows of this transaction are read: reading the
+    keys of every batch would cost time.
+    """
+    first = {entry.letter.key: entry for entry in reversed(entries)}
+    rows = await tx.rows(
+        """
+        SELECT key FROM own.letter
+         WHERE key = ANY (CAST(:keys AS text[])) AND xmin = CAST(pg_current_xact_id() AS xid) AND repeats = 0
+        """,
+        keys=list(first),
+    )
+    return [first[row.key] for row in rows]
+
+
+def _texts(values: Iterable[str | None]) -> list[str | None]:
+    """The parser has escaped them; an unescaped one would make the database refuse the whole batch."""
+    texts = list(values)
+    whole = "".join(filter(None, texts))
+    if whole.isascii() and "\x00" not in whole:
+        return texts
+    return [None if text is None else storable(text) for text in texts]
+
+
+_TEXTS = frozenset({"explanation", "error", "last_error"})
+_OBJECTS = frozenset({"evidence", "headers"})
+
+
+def for_people(row: Row[Any]) -> dict[str, Any]:
+    """The columns of a row, with secrets masked: an error quotes the row that a trigger refused, or an address.
+
+    Every record that people read is made here; decisions read the row as it is. The page that shows a body masks it.
+    """
+    return {name: _shown(name, value) for name, value in row._asdict().items()}
+
+
+def _shown(name: str, value: Any) -> Any:
+    if name in _TEXTS and value is not None:
+        return masked_text(value)
+    return masked(value) if name in _OBJECTS else value

@@ -6,7 +6,7 @@ record is replaced instead of added.
 """
 
 import asyncio
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,15 +14,14 @@ import structlog
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.dead_letters import records_sql
-from dlq_handler.dead_letters.decide_batch import LetterProposal
+from dlq_handler.dead_letters import reprocess_sql
+from dlq_handler.dead_letters.decide import LetterProposal
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.groups_sql import count_reprocessed
 from dlq_handler.dead_letters.record import ClaimedLetter, Entry, KeptLetter, entries_of, update_failed
 from dlq_handler.dead_letters.recorder import LetterRecorder
-from dlq_handler.endings.batch_size import BatchSize
-from dlq_handler.endings.ender import Applied, Ender, Step
-from dlq_handler.endings.refusal import Refusal
+from dlq_handler.endings.ender import Ender
+from dlq_handler.endings.recording import Applied, Batch, Recorder, Refusal, Step
 from dlq_handler.endings.writers import Writer
 from dlq_handler.errors import Contended
 from dlq_handler.host.executions_sql import LockedView
@@ -51,22 +50,21 @@ class Reprocessor:
     ) -> None:
         self._database, self._interval_seconds = database, interval_seconds
         # One dead letter in each transaction: these were refused before, or took too long.
-        size = BatchSize(1, limit_seconds=database.statement_seconds)
-        self._ender = Ender(database, writer, _ReprocessRecorder(letters), size)
+        self._ender = Ender(database, writer, _ReprocessRecorder(letters), 1)
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self.tick, stop, name="reprocessor")
 
     async def tick(self) -> None:
         """Reprocess what is due."""
-        for kept in await records_sql.due_for_reprocess(self._database):
+        for kept in await reprocess_sql.due_for_reprocess(self._database):
             await self._reprocess(kept)
 
     async def reprocess(self, record_id: int) -> Reprocessed | None:
         """None: there is nothing to reprocess, its execution is locked, or the brake has no room for it. What is due
         is tried again.
         """
-        kept = await records_sql.find_kept(self._database, record_id)
+        kept = await reprocess_sql.find_kept(self._database, record_id)
         return None if kept is None else await self._reprocess(kept)
 
     async def _reprocess(self, kept: KeptLetter) -> Reprocessed | None:
@@ -78,7 +76,7 @@ class Reprocessor:
         return committed.records[0] if committed.records else None
 
 
-class _ReprocessRecorder:
+class _ReprocessRecorder(Recorder[KeptLetter, Reprocessed]):
     subject = "kept dead letters"
 
     def __init__(self, letters: LetterRecorder) -> None:
@@ -122,23 +120,19 @@ class _ReprocessRecorder:
         )
 
 
-class _ReprocessBatch:
+class _ReprocessBatch(Batch[Reprocessed]):
     def __init__(self, letters: LetterRecorder, kept: KeptLetter) -> None:
         self._letters, self._kept = letters, kept
         self._claimed: ClaimedLetter | None = None
         self._proposals: list[LetterProposal] = []
         self._entry: Entry | None = None
-        self.postponed: frozenset[Hashable] = frozenset()
-
-    @property
-    def execution_ids(self) -> Collection[int]:
-        return () if self._kept.execution_id is None else (self._kept.execution_id,)
+        self.execution_ids = () if kept.execution_id is None else (kept.execution_id,)
 
     async def decide(self, tx: Transaction, view: LockedView) -> Sequence[LetterProposal]:
         if view.locked_elsewhere:
             self.postponed = frozenset({self._kept.record_id})
             return ()
-        self._claimed = await records_sql.claim(tx, self._kept.record_id)
+        self._claimed = await reprocess_sql.claim(tx, self._kept.record_id)
         if self._claimed is not None:
             self._proposals = await self._letters.propose(tx, [self._claimed.letter], view)
         return self._proposals
@@ -150,7 +144,7 @@ class _ReprocessBatch:
         [entry] = entries_of(self._proposals, ended=applied.ended, now=now, attempts_before=claimed.attempts)
         if entry.outcome is Outcome.LEFT_TO_MONITOR and not self._letters.gate.knows_workers:
             entry = _still_undecided(claimed, entry, now)
-        await records_sql.replace_outcome(tx, claimed.record_id, entry)
+        await reprocess_sql.replace_outcome(tx, claimed.record_id, entry)
         self._entry = entry
         return [_reprocessed(claimed, entry)]
 
@@ -158,23 +152,20 @@ class _ReprocessBatch:
         if self._entry is not None:
             await count_reprocessed(tx, self._kept.record_id, self._entry)
 
-    def observe(self, *, postponed: int, seconds: float) -> None:
-        """Only batches of the intake are measured."""
-
 
 async def _refuse_again(
     tx: Transaction, kept: KeptLetter, refusal: Refusal, now: datetime
 ) -> Reprocessed | None:
-    claimed = await records_sql.claim(tx, kept.record_id)
+    claimed = await reprocess_sql.claim(tx, kept.record_id)
     if claimed is None:
         return None
     entry = update_failed(claimed.letter, refusal, attempts=claimed.attempts + 1, now=now)
-    await records_sql.replace_outcome(tx, kept.record_id, entry)
+    await reprocess_sql.replace_outcome(tx, kept.record_id, entry)
     return _reprocessed(claimed, entry)
 
 
 async def _postpone(tx: Transaction, kept: KeptLetter, _: Refusal, __: datetime) -> Reprocessed | None:
-    await records_sql.postpone(tx, kept.record_id)
+    await reprocess_sql.postpone(tx, kept.record_id)
     return None
 
 

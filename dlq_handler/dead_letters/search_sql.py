@@ -6,13 +6,13 @@ on how many others there are. The two are `expired` and `failed`. Nearly every l
 down every batch, and along the ids a page of them is soon full.
 
 Not promised: a quick page of what is common by itself and rare together, or of failed letters among a million that are
-kept. It is looked for among all letters of the rarest condition, the longer the more there are, at most until
-`database.statement_timeout_ms` is over; then the question is given up as `Unavailable`. Memory is a page always.
+kept. The search goes through all letters of the rarest condition, and takes longer the more there are. After
+`database.statement_timeout_ms` it is given up as `Unavailable`. Memory is a page always.
 """
 
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters.filter import CameBefore, CappedCount, LetterFilter, LetterPage
 from dlq_handler.dead_letters.groups_sql import REJECTED_REQUEST
+from dlq_handler.dead_letters.listing import CameBefore, CappedCount, LetterFilter, LetterPage
 from dlq_handler.dead_letters.records_sql import LISTED, record_of
 from dlq_handler.text import INT64, storable
 
@@ -30,11 +30,11 @@ _SINCE = f"""
         coalesce((SELECT last_id FROM own.letter_minute
                    WHERE minute < CAST(:since AS timestamptz) - interval '2 minutes'
                    ORDER BY minute DESC LIMIT 1), 0),
-        (SELECT min(id) - 1 FROM (SELECT id FROM own.letter WHERE {_REPEATED_SINCE} OFFSET 0) AS repeated))"""  # noqa: S608  # our own text
+        (SELECT min(id) - 1 FROM (SELECT id FROM own.letter WHERE {_REPEATED_SINCE} OFFSET 0) AS repeated))"""  # noqa: S608  # constant text
 _BEFORE_LATER = f"""
     id <= coalesce((SELECT last_id FROM own.letter_minute
                     WHERE minute > CAST(:until AS timestamptz) + interval '1 minute'
-                    ORDER BY minute LIMIT 1), {_HIGHEST})"""  # noqa: S608  # our own number
+                    ORDER BY minute LIMIT 1), {_HIGHEST})"""  # noqa: S608  # an own number
 
 
 async def search(
@@ -52,7 +52,7 @@ async def search(
     async with database.transaction() as tx:
         # One more than is shown: then there is another page.
         rows = await tx.rows(
-            f"SELECT {LISTED} FROM own.letter WHERE {asked.found(direction)} ORDER BY id {direction} LIMIT :most",  # noqa: S608  # our own texts
+            f"SELECT {LISTED} FROM own.letter WHERE {asked.found(direction)} ORDER BY id {direction} LIMIT :most",  # noqa: S608  # constant text
             **asked.parameters,
             most=limit + 1,
         )
@@ -110,7 +110,7 @@ async def _count(database: Database, asked: "_Asked", cap: int) -> CappedCount:
             f"""
             SELECT count(*) AS letters
               FROM (SELECT id FROM own.letter WHERE {asked.found("DESC")} ORDER BY id DESC LIMIT :most) AS found
-            """,  # noqa: S608  # our own texts
+            """,  # noqa: S608  # constant text
             **asked.parameters,
             most=cap + 1,
         )
@@ -153,7 +153,7 @@ class _Asked:
                                            AND {conditions}
                                          ORDER BY group_id {direction}, id {direction} LIMIT :most) AS some_of
                     WHERE g.category = :category ORDER BY some_of.id {direction} LIMIT :most)
-            """  # noqa: S608  # our own texts
+            """  # noqa: S608  # constant text
 
     def _add(self, condition: str, name: str, value: object) -> None:
         if value is not None:

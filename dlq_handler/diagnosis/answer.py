@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from dlq_handler.diagnosis.view import Unknown, UnknownCause
-from dlq_handler.errors import Contended, RowRejected, Unavailable, Unreachable
+from dlq_handler.errors import Contended, RowRefused, Unavailable, Unreachable
 
 Fact = TypeVar("Fact")
 
@@ -25,7 +25,7 @@ async def answer_of(asking: Awaitable[Fact], *, within_seconds: float = QUESTION
         why = error.what if error.component in _SERVERS else str(error)
         is_unreachable = isinstance(error, Unreachable)
         return Unknown(why, UnknownCause.UNREACHABLE if is_unreachable else UnknownCause.REFUSED)
-    except (Contended, RowRejected) as error:
+    except (Contended, RowRefused) as error:
         return Unknown(str(error))
     except TimeoutError:
         return Unknown(f"no answer within {within_seconds:g} s", UnknownCause.UNREACHABLE)

@@ -56,14 +56,14 @@ class RemoteGate:
 
 
 async def ask_own_gate(gate: Gate) -> GateFact | Unknown:
-    state = await gate.look()
+    state = await gate.read_state()
     if state.unknown_explanation is not None:
         return Unknown(state.unknown_explanation, UnknownCause.REPLICA_UNSURE)
     return GateFact(causes=tuple(state.causes), explanation="; ".join(state.causes.values()) or None)
 
 
 async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateFact | Unknown:
-    """The causes come from its metrics, the words from the notes of /readyz."""
+    """Its /readyz has the causes, and the words for them in its notes."""
     is_connected = False
 
     async def trace(event: str, _info: Mapping[str, Any]) -> None:
@@ -77,9 +77,8 @@ async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateFa
             asyncio.timeout(timeout_seconds),
             httpx.AsyncClient(trust_env=False, verify=False, timeout=timeout_seconds) as client,  # noqa: S501  plain HTTP
         ):
-            metrics = (await client.get(f"{base_url}/metrics", extensions=traced)).raise_for_status().text
             # 503 is an answer: not ready, and the notes say why.
-            notes = (await client.get(f"{base_url}/readyz", extensions=traced)).json().get("notes", {})
+            answer = (await client.get(f"{base_url}/readyz", extensions=traced)).json()
     except httpx.ConnectError as error:
         raise Unavailable("sidecar", f"no process listens at {base_url}") from error
     except (httpx.TimeoutException, TimeoutError) as error:
@@ -89,13 +88,16 @@ async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateFa
             ) from error
         why = f"the process at {base_url} does not answer within {timeout_seconds:g} s: it hangs"
         return Unknown(why, UnknownCause.REPLICA_HANGS)
-    except (httpx.HTTPError, ValueError, AttributeError) as error:
+    except (httpx.HTTPError, ValueError) as error:
         raise Unavailable("sidecar", f"{base_url} answers, but not as dlq-handler does") from error
-    if "dlq_handler_gate_closed{" not in metrics:
-        raise Unavailable("sidecar", f"{base_url} answers, but it is not dlq-handler")
-    causes = [cause for cause in GateCause if f'dlq_handler_gate_closed{{cause="{cause}"}} 1.0' in metrics]
-    if not causes and 'dlq_handler_gate_closed{cause="recovery"} NaN' in metrics:
-        # The note is as old as the last look: of one that hangs it says nothing yet.
+    match answer:
+        case {"gate_closed_by": dict(closed_by), "notes": dict(notes)}:
+            pass
+        case _:
+            raise Unavailable("sidecar", f"{base_url} answers, but it is not dlq-handler")
+    causes = [cause for cause in GateCause if closed_by.get(cause)]
+    if not causes and closed_by.get(GateCause.RECOVERY) is None:
+        # The note is as old as the last check: of one that hangs it says nothing yet.
         why = notes.get("gate", "it has not checked the database yet, or not lately")
         return Unknown(f"the replica at {base_url} answers: {why}", UnknownCause.REPLICA_UNSURE)
     return GateFact(causes=causes, explanation=notes.get("gate"), replica=base_url)

@@ -7,7 +7,7 @@ from dlq_handler.diagnosis.diagnosis import MANAGEMENT_ACTION, Check, Diagnosis,
 from dlq_handler.diagnosis.view import OFF, ClockFact, DoctorFacts, Unknown, View
 from dlq_handler.timeouts.case import RUN_GRACE_SECONDS
 from dlq_handler.topology.canary_run import CanaryRunReport, Conclusion
-from dlq_handler.topology.finding import listed
+from dlq_handler.topology.drift import listed
 from dlq_handler.workers.availability import is_history
 
 # A dead letter without an attempt is decided by the broker's time of death against the row's own time, with this

@@ -7,7 +7,7 @@ from dlq_handler.diagnosis.diagnosis import MANAGEMENT_ACTION, Check, Diagnosis,
 from dlq_handler.diagnosis.view import OFF, QueueFact, Unknown, UnknownCause, View
 from dlq_handler.timeouts.decide_unscheduled import REPUBLISHING_IS_OFF
 from dlq_handler.topology.consumers import Consumers
-from dlq_handler.topology.finding import listed
+from dlq_handler.topology.drift import listed
 
 # The statistics of the management API are some seconds old. Right after a start nothing is broken yet.
 _LISTED_LATE = (

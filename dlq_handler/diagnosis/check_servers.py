@@ -12,10 +12,10 @@ from dlq_handler.diagnosis.diagnosis import (
     unknown,
 )
 from dlq_handler.diagnosis.view import OFF, Unknown, UnknownCause, View
+from dlq_handler.topology.canary import CanaryState, describe_canaries, only_wants_time, worst_of
 from dlq_handler.topology.check import Conclusion, QueueRole
-from dlq_handler.topology.decide_canary import CanaryState, describe_canaries, only_wants_time, worst_of
-from dlq_handler.topology.finding import Finding, Severity, listed
-from dlq_handler.topology.walk import Answer
+from dlq_handler.topology.drift import Finding, Severity, listed
+from dlq_handler.topology.routing import Answer
 
 DATABASE_ACTION = "Start PostgreSQL, or correct database.url."
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, ok, problem, unknown
 from dlq_handler.diagnosis.view import ObservedWorker, QueueFact, Unknown, UnknownCause, View
+from dlq_handler.host.worker import WorkerStatus
 from dlq_handler.text import in_units
 from dlq_handler.workers.service_observation import ServiceObservation
 
@@ -36,7 +37,7 @@ class _Stranded:
     executor: Sequence[QueueFact] = ()
     """Its queues that have none."""
     workers: Sequence[ObservedWorker] = ()
-    look: ServiceObservation | None = None
+    observation: ServiceObservation | None = None
     """Of the last of them that lost it; None: nothing is on record."""
 
 
@@ -51,13 +52,14 @@ def services(view: View) -> Diagnosis:
     groups = _by_cause(executor, unconsumed, view)
     sentences = [*(_sentence(group, view) for group in groups), *_about_inactive(inactive)]
     is_cut_off = any(
-        group.look and (group.look.restarted_at or group.look.connection_lost_at) for group in groups
+        group.observation and (group.observation.restarted_at or group.observation.connection_lost_at)
+        for group in groups
     )
     return problem(
         Check.SERVICES,
         " ".join(sentences),
         _action(executor, [*unconsumed, *inactive]),
-        since=min((since for group in groups if (since := _since(group.look))), default=None),
+        since=min((since for group in groups if (since := _since(group.observation))), default=None),
         evidence=[
             *(_about_queue(one, view) for one in executor),
             *_some(_about_worker(one, view) for one in (*unconsumed, *inactive)),
@@ -82,7 +84,7 @@ def count_services(view: View) -> Mapping[ServiceFinding, int | None]:
         executor = None
     unconsumed: int | None = None
     inactive: int | None = None
-    if not isinstance(view.workers, Unknown) and _has_looks(view):
+    if not isinstance(view.workers, Unknown) and _has_observations(view):
         inactive = sum(one.reports_inactive for one in view.workers)
         unconsumed = sum(one.reports_unconsumed for one in view.workers)
         if not unconsumed and any(_is_unobserved(one) for one in view.workers):
@@ -104,7 +106,7 @@ def _of_none(view: View) -> Diagnosis:
     first = [one for one in view.workers if one.is_reporting and not one.is_consumed and not one.is_inactive]
     if not first:
         return ok(Check.SERVICES, "Every worker that reports consumes its queue.")
-    if _has_looks(view):
+    if _has_observations(view):
         return ok(
             Check.SERVICES,
             "No worker has sent two heartbeats without a consumer.",
@@ -124,24 +126,25 @@ def _unconsumed_of_executor(view: View) -> list[QueueFact]:
     ]
 
 
-def _has_looks(view: View) -> bool:
-    return not isinstance(view.service_looks, Unknown) and view.service_looks.are_current(view.at)
+def _has_observations(view: View) -> bool:
+    observations = view.service_observations
+    return not isinstance(observations, Unknown) and observations.are_current(view.at)
 
 
 def _is_unobserved(one: ObservedWorker) -> bool:
     return one.is_reporting and isinstance(one.queue, Unknown)
 
 
-def _look_at(queue: QueueFact, view: View) -> ServiceObservation | None:
-    if isinstance(view.service_looks, Unknown) or not _has_looks(view):
+def _observation_of(queue: QueueFact, view: View) -> ServiceObservation | None:
+    if isinstance(view.service_observations, Unknown) or not _has_observations(view):
         return None
-    return view.service_looks.by_queue.get(queue.name)
+    return view.service_observations.by_queue.get(queue.name)
 
 
 def _was_cut_off(executor: Sequence[QueueFact], view: View) -> bool:
     """It consumed, the connection to the broker broke, and it consumes no more."""
-    looks = [_look_at(one, view) for one in executor]
-    return any(look is not None and (look.restarted_at or look.connection_lost_at) for look in looks)
+    observations = [_observation_of(queue, view) for queue in executor]
+    return any(one is not None and (one.restarted_at or one.connection_lost_at) for one in observations)
 
 
 def _by_cause(
@@ -150,49 +153,51 @@ def _by_cause(
     """Those of one restart together."""
     groups: dict[object, _Stranded] = {}
     for queue in executor:
-        look = _look_at(queue, view)
-        group = groups.setdefault(_cause(look), _Stranded())
-        groups[_cause(look)] = replace(
-            group, executor=(*group.executor, queue), look=_newest(group.look, look)
+        observation = _observation_of(queue, view)
+        group = groups.setdefault(_cause(observation), _Stranded())
+        groups[_cause(observation)] = replace(
+            group, executor=(*group.executor, queue), observation=_newest(group.observation, observation)
         )
     for one in workers:
-        group = groups.setdefault(_cause(one.look), _Stranded())
-        groups[_cause(one.look)] = replace(
-            group, workers=(*group.workers, one), look=_newest(group.look, one.look)
+        group = groups.setdefault(_cause(one.observation), _Stranded())
+        groups[_cause(one.observation)] = replace(
+            group, workers=(*group.workers, one), observation=_newest(group.observation, one.observation)
         )
     return list(groups.values())
 
 
-def _cause(look: ServiceObservation | None) -> object:
-    if look is None:
+def _cause(observation: ServiceObservation | None) -> object:
+    if observation is None:
         return None
-    return look.restarted_at or ("lost" if look.connection_lost_at else "since")
+    return observation.restarted_at or ("lost" if observation.connection_lost_at else "since")
 
 
 def _newest(one: ServiceObservation | None, other: ServiceObservation | None) -> ServiceObservation | None:
     """Since the newest of them all are without a consumer: the time of the oldest would be wrong for the others."""
-    return max((look for look in (one, other) if look), key=_began, default=None)
+    return max((known for known in (one, other) if known), key=_began, default=None)
 
 
-def _began(look: ServiceObservation) -> datetime:
-    return look.unconsumed_since or datetime.min.replace(tzinfo=UTC)
+def _began(observation: ServiceObservation) -> datetime:
+    return observation.unconsumed_since or datetime.min.replace(tzinfo=UTC)
 
 
-def _since(look: ServiceObservation | None) -> datetime | None:
-    return None if look is None else look.restarted_at or look.connection_lost_at or look.unconsumed_since
+def _since(observation: ServiceObservation | None) -> datetime | None:
+    if observation is None:
+        return None
+    return observation.restarted_at or observation.connection_lost_at or observation.unconsumed_since
 
 
 def _sentence(group: _Stranded, view: View) -> str:
     what = _what(group)
-    look = group.look
-    if look is None or look.unconsumed_since is None:
+    observation = group.observation
+    if observation is None or observation.unconsumed_since is None:
         return f"{what[0].upper()}{what[1:]}." if group.executor else f"{what}."
-    if look.restarted_at is not None:
-        return f"The broker restarted at {_clock(look.restarted_at, view)}. Since then {what}."
-    if look.connection_lost_at is not None:
-        lost_at = _clock(look.connection_lost_at, view)
+    if observation.restarted_at is not None:
+        return f"The broker restarted at {_clock(observation.restarted_at, view)}. Since then {what}."
+    if observation.connection_lost_at is not None:
+        lost_at = _clock(observation.connection_lost_at, view)
         return f"dlq-handler's connection to the broker broke at {lost_at}. Since then {what}."
-    return f"Since {_clock(look.unconsumed_since, view)} {what}."
+    return f"Since {_clock(observation.unconsumed_since, view)} {what}."
 
 
 def _what(group: _Stranded) -> str:
@@ -248,20 +253,23 @@ def _names(workers: Sequence[ObservedWorker]) -> str:
 
 
 def _about_queue(queue: QueueFact, view: View) -> str:
-    look = _look_at(queue, view)
-    return f"{queue.name}: 0 consumers{_times(look, view)}"
+    observation = _observation_of(queue, view)
+    return f"{queue.name}: 0 consumers{_times(observation, view)}"
 
 
 def _about_worker(one: ObservedWorker, view: View) -> str:
-    state = "inactive" if one.reports_inactive else f"0 consumers{_times(one.look, view)}"
+    state = (
+        WorkerStatus.INACTIVE.value if one.reports_inactive else f"0 consumers{_times(one.observation, view)}"
+    )
     return f"{one.name}: {state}, last heartbeat {in_units(one.silent_seconds)} ago"
 
 
-def _times(look: ServiceObservation | None, view: View) -> str:
-    if look is None or look.unconsumed_since is None:
+def _times(observation: ServiceObservation | None, view: View) -> str:
+    if observation is None or observation.unconsumed_since is None:
         return ""
-    before = "" if look.consumed_at is None else f", last seen with one at {_clock(look.consumed_at, view)}"
-    return f" since {_clock(look.unconsumed_since, view)}{before}"
+    consumed_at = observation.consumed_at
+    before = "" if consumed_at is None else f", last seen with one at {_clock(consumed_at, view)}"
+    return f" since {_clock(observation.unconsumed_since, view)}{before}"
 
 
 def _some(lines: Iterable[str]) -> list[str]:

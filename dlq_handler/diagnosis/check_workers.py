@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from dlq_handler.diagnosis.check_replica import what_pauses
 from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, Check, Diagnosis, ok, problem, unknown
 from dlq_handler.diagnosis.view import ObservedWorker, Unknown, UnknownCause, View
+from dlq_handler.host.worker import WorkerStatus
 from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability, is_history
 
@@ -51,7 +52,7 @@ def _none_present(view: View, reporting: Sequence[ObservedWorker]) -> Diagnosis:
     if unsure:
         why = Unknown(f"{unsure[0].name}: {unsure[0].standing.explanation}", UnknownCause.TAKES_TIME)
         return unknown(Check.WORKERS, why, WAIT_FOR_HEARTBEATS, evidence=_count_by_state(reporting))
-    since = max((at for one in reporting if (at := one.standing.gone_since)), default=None)
+    since = max((at for one in reporting if (at := one.standing.unavailable_since)), default=None)
     hanging = sum(one.is_consumed for one in reporting)
     state = "unavailable" if not hanging else "hung" if hanging == len(reporting) else "unavailable or hung"
     lasts = "" if since is None else f" for {in_units((view.at - since).total_seconds())}"
@@ -104,7 +105,10 @@ def _ignored_by_host(view: View, reporting: Sequence[ObservedWorker]) -> Diagnos
     found = [
         one
         for one in reporting
-        if one.registered.status == "inactive" and one.is_present and one.is_on_time and one.is_consumed
+        if one.registered.status == WorkerStatus.INACTIVE
+        and one.is_present
+        and one.is_on_time
+        and one.is_consumed
     ]
     if not found or not declined:
         return None
@@ -161,7 +165,7 @@ def unavailable(view: View) -> Diagnosis:
         # Without any worker the numbers are in the diagnosis of all workers.
         f"{what}; {_loss(found)}." if present else f"{what}.",
         f"Start {it} again. Executions that wait for {it} end at their TTL and can then be run again.",
-        since=oldest.standing.gone_since,
+        since=oldest.standing.unavailable_since,
         evidence=_some(found, _about_absence),
         headline=_subject(found, "is unavailable", "are unavailable"),
     )
@@ -209,7 +213,7 @@ def _about_held(found: Sequence[ObservedWorker]) -> str:
 
 def _hung_since(one: ObservedWorker, view: View) -> datetime:
     """A worker that reports has a new heartbeat at every observation: it is dated by what it does not start."""
-    return one.standing.gone_since or view.at - timedelta(seconds=_waited_seconds(one))
+    return one.standing.unavailable_since or view.at - timedelta(seconds=_waited_seconds(one))
 
 
 def queue(view: View) -> Diagnosis:
@@ -341,7 +345,7 @@ def _ttl_seconds(one: ObservedWorker, view: View) -> float:
 
 def _unavailable_seconds(one: ObservedWorker, view: View) -> float:
     """Since its heartbeat became too old, as everywhere, and not since the heartbeat, which is earlier."""
-    since = one.standing.gone_since
+    since = one.standing.unavailable_since
     return one.silent_seconds if since is None else (view.at - since).total_seconds()
 
 

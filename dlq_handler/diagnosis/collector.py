@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_counter import QueueCounter
-from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.consumer import QueueConsumer
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.diagnosis.answer import answer_of
@@ -37,10 +37,10 @@ from dlq_handler.diagnosis.view import (
 )
 from dlq_handler.host.worker import QueueObservation, RegisteredWorker, is_on_time
 from dlq_handler.tasks import task_group
+from dlq_handler.topology.canary import IntakeView, WorkerCanary, decide_canaries, proven
 from dlq_handler.topology.checker import check_topology
 from dlq_handler.topology.consumers import read_consumers
-from dlq_handler.topology.decide_canary import IntakeView, WorkerCanary, decide_canaries, proven
-from dlq_handler.topology.finding import Expectation
+from dlq_handler.topology.drift import Expectation
 from dlq_handler.workers.availability import is_history, standing_of
 from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from dlq_handler.workers.service_observation import ServiceObservation
@@ -63,7 +63,7 @@ class ViewCollector:
         database: Database,
         link: AdminConnection,
         api: ManagementApi,
-        sight: WorkerQueueObserver,
+        observer: WorkerQueueObserver,
         options: CollectorOptions,
         *,
         queues: QueueCounter,
@@ -72,7 +72,7 @@ class ViewCollector:
         source: QueueConsumer[DeadLetter] | None = None,
     ) -> None:
         """`source`: the intake of this process; None: a command observes, which has none."""
-        self._database, self._link, self._api, self._sight = database, link, api, sight
+        self._database, self._link, self._api, self._observer = database, link, api, observer
         self._queues = queues
         self._options, self._expectation = options, expectation
         self._gate, self._source = gate, source
@@ -110,7 +110,7 @@ class ViewCollector:
             attune_monitor=database.attune_monitor,
             completions=broker.completions,
             requests=broker.requests,
-            service_looks=database.service_looks,
+            service_observations=database.service_observations,
         )
 
     async def gate(self) -> GateFact | Unknown:
@@ -156,9 +156,9 @@ class ViewCollector:
     ) -> dict[int, QueueObservation | None] | Unknown:
         # Hosts keep the rows of dead workers for ever: their queues are read only if executions wait for them.
         ids = [one.worker.id for one in fleet if one.scheduled or one.running or not is_history(one.worker)]
-        found = await answer_of(self._sight.look(ids))
-        if self._sight.broker_error is not None:
-            return Unknown(self._sight.broker_error)
+        found = await answer_of(self._observer.observe_fleet(ids))
+        if self._observer.broker_error is not None:
+            return Unknown(self._observer.broker_error)
         return found
 
     def _workers(
@@ -169,7 +169,7 @@ class ViewCollector:
         # Without dlq-handler's own records a worker counts as missed rather than not.
         nothing = Harm(ended_last_hour=None) if isinstance(database.harm, Unknown) else Harm()
         harm = {} if isinstance(database.harm, Unknown) else database.harm
-        looks = _current_looks(database)
+        observations = _current_observations(database)
         availability = self._options.availability
         return tuple(
             ObservedWorker(
@@ -182,7 +182,7 @@ class ViewCollector:
                 expired_lately=harm.get(one.worker.id, nothing).expired_lately,
                 was_stopped=one.was_stopped(availability),
                 is_on_time=is_on_time(one.worker, policy=availability),
-                look=looks.get(self._sight.queue_of(one.worker.id)),
+                observation=observations.get(self._observer.queue_of(one.worker.id)),
             )
             for one in database.workers
         )
@@ -192,7 +192,7 @@ class ViewCollector:
     ) -> QueueObservation | Unknown | None:
         if isinstance(queues, Unknown):
             return queues
-        return queues.get(worker_id, Unknown(f"its queue: {self._sight.unknown_explanation(worker_id)}"))
+        return queues.get(worker_id, Unknown(f"its queue: {self._observer.unknown_explanation(worker_id)}"))
 
     def _canaries(
         self, database: DatabaseFacts, intake: QueueFact | Unknown | Off, expected: Expectation
@@ -211,11 +211,11 @@ class ViewCollector:
         return decide_canaries(proven(database.probes), workers, view, policy, queue=intake.name)
 
 
-def _current_looks(database: DatabaseFacts) -> Mapping[str, ServiceObservation]:
-    looks = database.service_looks
-    if isinstance(looks, Unknown) or database.at is None or not looks.are_current(database.at):
+def _current_observations(database: DatabaseFacts) -> Mapping[str, ServiceObservation]:
+    observations = database.service_observations
+    if isinstance(observations, Unknown) or database.at is None or not observations.are_current(database.at):
         return {}
-    return looks.by_queue
+    return observations.by_queue
 
 
 def _intake_from_outside(intake: QueueFact, own_prefix: str) -> IntakeView:

@@ -8,8 +8,7 @@ from datetime import datetime
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
-from dlq_handler.database.lease_sql import read_lease
-from dlq_handler.database.server_sql import ServerState, read_server
+from dlq_handler.database.lease_sql import ServerState, read_lease, read_server
 from dlq_handler.diagnosis import status_sql
 from dlq_handler.diagnosis.answer import answer_of
 from dlq_handler.diagnosis.status_sql import Harm
@@ -40,9 +39,9 @@ from dlq_handler.safety import brake_sql as brake_store
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.topology import canary_sql as canary_store
-from dlq_handler.topology.decide_canary import Probe
+from dlq_handler.topology.canary import Probe
 from dlq_handler.topology.options import CanaryOptions
-from dlq_handler.workers import service_observations_sql as service_looks
+from dlq_handler.workers import service_observations_sql
 from dlq_handler.workers.service_observation import ServiceObservations
 
 
@@ -78,7 +77,7 @@ class DatabaseFacts:
     at_request_limit: int | Unknown = WITHOUT_DATABASE
     letters: LettersFact | Unknown = WITHOUT_DATABASE
     attune_monitor: AttuneMonitorFact | Unknown = WITHOUT_DATABASE
-    service_looks: ServiceObservations | Unknown = WITHOUT_DATABASE
+    service_observations: ServiceObservations | Unknown = WITHOUT_DATABASE
     probes: Sequence[Probe] | Unknown = WITHOUT_DATABASE
 
 
@@ -120,7 +119,7 @@ async def _collect(database: Database, options: CollectorOptions) -> DatabaseFac
             status_sql.attune_monitor(database, is_enabled=options.attune_monitor_is_enabled)
         ),
         letters=await answer_of(status_sql.unusable_letters(database, requests_queue=options.requests_queue)),
-        service_looks=await answer_of(service_looks.read_eventful(database)),
+        service_observations=await answer_of(service_observations_sql.read_eventful(database)),
         probes=await answer_of(canary_store.read_probes(database, options.intake_queue)),
     )
     if any(isinstance(getattr(facts, field.name), Unknown) for field in fields(facts)):
@@ -166,7 +165,7 @@ async def _rights(database: Database, server: ServerState, *, has_own: bool) -> 
 
 async def _brake(database: Database, policy: BrakeOptions) -> BrakeFact:
     async with database.transaction() as tx:
-        return BrakeFact(view=await brake_store.look(tx), policy=policy)
+        return BrakeFact(view=await brake_store.read_brake(tx), policy=policy)
 
 
 async def _leader(database: Database, name: str) -> LeaderFact:

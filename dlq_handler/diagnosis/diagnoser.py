@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from time import process_time
 
-from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.broker.consumer import QueueConsumer
+from dlq_handler.broker.publisher import Publisher
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
@@ -29,12 +30,23 @@ from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
 from dlq_handler.diagnosis.observe import beginnings_on_record
 from dlq_handler.diagnosis.shared_view import Observation, decode, encode
 from dlq_handler.diagnosis.since import dated, is_change, is_due
-from dlq_handler.diagnosis.view import BrakeFact, GateFact, OwnConnections, View, outdated, without_database
+from dlq_handler.diagnosis.view import (
+    BrakeFact,
+    GateFact,
+    ObservedWorker,
+    OwnConnections,
+    Unknown,
+    View,
+    outdated,
+    with_unavailable,
+    without_database,
+)
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import DIAGNOSIS_CHANGED, Topic
-from dlq_handler.loop import every
+from dlq_handler.loop import every, pause_after
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.text import in_units
+from dlq_handler.workers.availability import Availability
 
 # Of a long outage of the database the first and the last changes matter.
 MOST_KEPT = 20
@@ -45,7 +57,8 @@ TOO_OLD_SECONDS = 90.0
 # A replica that stops has no more time for this.
 STOP_SECONDS = 1.0
 
-# A busy or slow fleet is observed less often: the pause is this many times as long as the observation took.
+# A slow fleet is observed less often: the pause is this many times as long as the observation took. A large one too:
+# this process spends a small share of its CPU time on it.
 PAUSE_FACTOR = 5.0
 LONGEST_PAUSE_SECONDS = 120.0
 
@@ -83,6 +96,8 @@ class Diagnoser:
         self._has_recalled = False
         self._unwritten: deque[Observed] = deque(maxlen=MOST_KEPT)
         self._pause_seconds = interval_seconds
+        self._unavailable: Mapping[int, ObservedWorker] = {}
+        """Workers that the last shared view before this process found unavailable."""
         self._shared: tuple[datetime, Observation] | None = None
         """The last one that was read, and its time."""
 
@@ -143,10 +158,14 @@ class Diagnoser:
             await self.tick()
 
     async def tick(self) -> None:
+        if self._latest is None:
+            await answer_of(self._show_shared())
         view, taken_at = await self._observe()
         if not self._has_recalled and view.has_database:
             await self._recall(view.at)
-        diagnoses, self._beginnings = dated(diagnose(view), self._beginnings, at=view.at)
+        # In a thread: with thousands of workers it takes longer than anything may hold the event loop.
+        found = await asyncio.to_thread(diagnose, view)
+        diagnoses, self._beginnings = dated(found, self._beginnings, at=view.at)
         seen = Observed(view=view, diagnoses=diagnoses, at=view.at, taken_at=taken_at)
         self._latest = seen
         if not view.has_database:
@@ -165,14 +184,35 @@ class Diagnoser:
                 self._beginnings = dict(observation.beginnings)
                 view = replace(observation.view, gate=await self._collector.gate())
                 return self._with_own(view), monotonic_seconds() - age_seconds
-        started = monotonic_seconds()
-        view = await self._collector.collect()
+        started, cpu_started = monotonic_seconds(), process_time()
+        view = with_unavailable(await self._collector.collect(), self._unavailable)
         ended = monotonic_seconds()
-        pause = min(LONGEST_PAUSE_SECONDS, PAUSE_FACTOR * (ended - started))
+        own_pause = pause_after(process_time() - cpu_started)
+        pause = min(LONGEST_PAUSE_SECONDS, max(PAUSE_FACTOR * (ended - started), own_pause))
         # Time limits that ran out do not make the fleet slow to observe.
         are_servers_up = view.has_database and view.has_broker
         self._pause_seconds = max(self._interval_seconds, pause if are_servers_up else 0.0)
         return self._with_own(view), ended
+
+    async def _show_shared(self) -> None:
+        """Show the last observation before this process until it has made one: a restart must hide nothing."""
+        found = await shared_view_sql.read_shared(self._database)
+        if found is None or found.parts is None or found.age_seconds > TOO_OLD_SECONDS:
+            return
+        observation = await decode(found.parts)
+        if observation is None:
+            return
+        view = observation.view
+        self._beginnings = dict(observation.beginnings)
+        diagnoses, _ = dated(await asyncio.to_thread(diagnose, view), self._beginnings, at=found.at)
+        taken_at = monotonic_seconds() - found.age_seconds
+        self._latest = Observed(view=view, diagnoses=diagnoses, at=found.at, taken_at=taken_at)
+        if not isinstance(view.workers, Unknown):
+            self._unavailable = {
+                one.registered.worker.id: one
+                for one in view.workers
+                if one.standing.availability is Availability.UNAVAILABLE
+            }
 
     async def _read_shared(self) -> tuple[Observation, float] | None:
         """The leader's view and its age; None: there is no valid one."""
@@ -207,7 +247,7 @@ class Diagnoser:
     async def _share(self, seen: Observed) -> None:
         gate = seen.view.gate
         if isinstance(gate, GateFact):
-            # Whoever reads it is another process.
+            # Its reader is another process.
             gate = replace(gate, replica=self._replica)
         observation = Observation(view=replace(seen.view, own=None, gate=gate), beginnings=self._beginnings)
         parts = await encode(observation)

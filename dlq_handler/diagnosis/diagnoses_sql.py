@@ -8,7 +8,7 @@ from functools import cache
 from pydantic import TypeAdapter
 
 from dlq_handler.database.engine import Database
-from dlq_handler.database.jsonb import as_jsonb
+from dlq_handler.database.postgres_values import as_jsonb
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.diagnosis.diagnosis import Diagnosis
 

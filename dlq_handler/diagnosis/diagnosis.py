@@ -105,13 +105,13 @@ INFOS: Mapping[Check, CheckInfo] = {
     Check.DATABASE: CheckInfo(
         component=Component.DATABASE,
         headline="The database is unreachable",
-        anchor="database-away-or-slow",
+        anchor="database-unreachable-or-slow",
         is_required=True,
     ),
     Check.BROKER: CheckInfo(
         component=Component.BROKER,
         headline="The broker is unreachable",
-        anchor="broker-away",
+        anchor="broker-unreachable",
         is_required=True,
     ),
     Check.HOST_TABLES: CheckInfo(
@@ -195,7 +195,7 @@ INFOS: Mapping[Check, CheckInfo] = {
         component=Component.WORKERS,
         headline="A worker is unavailable",
         command=_WORKERS_LIST,
-        anchor="worker-gone",
+        anchor="worker-unavailable",
     ),
     Check.WORKER_HUNG: CheckInfo(
         component=Component.WORKERS,
@@ -232,7 +232,7 @@ INFOS: Mapping[Check, CheckInfo] = {
     Check.PUBLISHING: CheckInfo(
         component=Component.DLQ_HANDLER,
         headline="Completion events are not published",
-        anchor="notices-not-sent",
+        anchor="completion-events-not-published",
         moves=True,
     ),
     Check.TIMEOUT_MONITOR: CheckInfo(

@@ -12,7 +12,7 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.rights_probe import NeededRights, missing_rights
 from dlq_handler.database.engine import Database
-from dlq_handler.database.server_sql import read_server
+from dlq_handler.database.lease_sql import read_server
 from dlq_handler.diagnosis.answer import answer_of
 from dlq_handler.diagnosis.view import (
     OFF,
@@ -23,7 +23,7 @@ from dlq_handler.diagnosis.view import (
     Unknown,
     View,
 )
-from dlq_handler.host.catalog_sql import missing_of_host
+from dlq_handler.host.database_state_sql import missing_of_host
 from dlq_handler.topology.canary_runner import CanaryRun
 from dlq_handler.workers.connection_source import ConnectionSource
 

@@ -48,4 +48,4 @@ async def _with_brake(view: View, database: Database) -> View:
 
 async def _read_brake(database: Database, before: BrakeFact) -> BrakeFact:
     async with database.transaction() as tx:
-        return replace(before, view=await brake_sql.look(tx))
+        return replace(before, view=await brake_sql.read_brake(tx))

@@ -8,15 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
 from dlq_handler.diagnosis.diagnosis import Check
 from dlq_handler.diagnosis.view import ObservedWorker, TopologyFact, Unknown, View
+from dlq_handler.topology.canary import WorkerCanary
 from dlq_handler.topology.check import CheckedQueue
 
 _ITEMS_IN_PART = 200
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +33,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Items:
-    """A piece of the two lists that grow with the fleet."""
+    """A piece of the lists that grow with the fleet."""
 
     workers: Sequence[ObservedWorker] = ()
-    queues: Sequence[CheckedQueue] = ()
+    queues: tuple[CheckedQueue, ...] = ()
+    canaries: Sequence[WorkerCanary] = ()
 
 
 # Built when they are needed: it takes as long as a small query.
@@ -57,48 +62,56 @@ async def encode(observation: Observation) -> list[str]:
 
 async def decode(parts: Sequence[str]) -> Observation | None:
     """None: a replica of another version wrote it."""
-    workers: list[ObservedWorker] = []
-    queues: list[CheckedQueue] = []
+    items: list[_Items] = []
     try:
         first = _whole().validate_json(parts[0])
         for part in parts[1:]:
             await asyncio.sleep(0)
-            items = _items().validate_json(part)
-            workers.extend(items.workers)
-            queues.extend(items.queues)
+            items.append(_items().validate_json(part))
     except ValueError:
         return None
-    view = first.view
-    changed: dict[str, Any] = {}
-    if not isinstance(view.workers, Unknown):
-        changed["workers"] = tuple(workers)
-    if isinstance(view.topology, TopologyFact):
-        checked = replace(view.topology.checked, queues=tuple(queues))
-        changed["topology"] = replace(view.topology, checked=checked)
-    return replace(first, view=replace(view, **changed))
+    return replace(
+        first,
+        view=_with_items(
+            first.view,
+            _Items(
+                workers=tuple(chain.from_iterable(one.workers for one in items)),
+                queues=tuple(chain.from_iterable(one.queues for one in items)),
+                canaries=tuple(chain.from_iterable(one.canaries for one in items)),
+            ),
+        ),
+    )
 
 
 def _encoded(observation: Observation) -> Iterator[str]:
     """The first part without those lists, then the lists."""
     view = observation.view
-    emptied: dict[str, Any] = {}
+    yield _text(_whole(), replace(observation, view=_with_items(view, _Items())))
     if not isinstance(view.workers, Unknown):
-        emptied["workers"] = ()
+        yield from (_text(_items(), _Items(workers=piece)) for piece in _pieces(view.workers))
     if isinstance(view.topology, TopologyFact):
-        emptied["topology"] = replace(view.topology, checked=replace(view.topology.checked, queues=()))
-    yield _text(_whole(), replace(observation, view=replace(view, **emptied)))
+        yield from (_text(_items(), _Items(queues=piece)) for piece in _pieces(view.topology.checked.queues))
+    if not isinstance(view.canaries, (Unknown, str)):
+        yield from (_text(_items(), _Items(canaries=piece)) for piece in _pieces(view.canaries))
+
+
+def _with_items(view: View, items: _Items) -> View:
+    """A list that is unknown, or off, stays so."""
+    changed: dict[str, Any] = {}
     if not isinstance(view.workers, Unknown):
-        for piece in _pieces(view.workers):
-            yield _text(_items(), _Items(workers=piece))
+        changed["workers"] = items.workers
     if isinstance(view.topology, TopologyFact):
-        for queues in _pieces(view.topology.checked.queues):
-            yield _text(_items(), _Items(queues=queues))
+        checked = replace(view.topology.checked, queues=items.queues)
+        changed["topology"] = replace(view.topology, checked=checked)
+    if not isinstance(view.canaries, (Unknown, str)):
+        changed["canaries"] = items.canaries
+    return replace(view, **changed)
 
 
 def _text(adapter: TypeAdapter[Any], value: object) -> str:
     return adapter.dump_json(value).decode()
 
 
-def _pieces(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+def _pieces(items: Sequence[Item]) -> Iterator[tuple[Item, ...]]:
     for start in range(0, len(items), _ITEMS_IN_PART):
-        yield items[start : start + _ITEMS_IN_PART]
+        yield tuple(items[start : start + _ITEMS_IN_PART])

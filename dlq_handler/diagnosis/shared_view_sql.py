@@ -45,9 +45,11 @@ async def share(
 
 
 async def withdraw(database: Database, replica: str) -> None:
-    """What a replica shared that stops: commands do not report its view as if it still ran."""
+    """The view of a replica that stops is no longer valid. It is kept for the replica that starts next."""
     async with database.transaction() as tx:
-        await tx.run("DELETE FROM own.shared_view WHERE replica = :replica", replica=replica)
+        await tx.run(
+            "UPDATE own.shared_view SET interval_seconds = 0 WHERE replica = :replica", replica=replica
+        )
 
 
 async def read_shared(database: Database, *, newer_than: datetime | None = None) -> SharedView | None:

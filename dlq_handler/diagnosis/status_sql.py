@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.group import Category
 from dlq_handler.dead_letters.groups_sql import REJECTED_REQUEST
-from dlq_handler.dead_letters.masked_rows_sql import for_people
+from dlq_handler.dead_letters.records_sql import for_people
 from dlq_handler.diagnosis.view import AttuneMonitorFact, LettersFact, OutboxFact
 from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
 from dlq_handler.host.unpublished_sql import count_monitor_ends
+from dlq_handler.timeouts.decision import ENDS
 
 HOUR_SECONDS = 3600.0
 LATELY_SECONDS = 300.0
@@ -45,12 +46,13 @@ async def harm_by_worker(database: Database) -> dict[int, Harm]:
                     UNION ALL
                     SELECT worker_id, count(*), 0 FROM own.stale_decision
                      WHERE decided_at > statement_timestamp() - make_interval(secs => :hour) AND NOT is_shadow
-                       AND outcome IN ('failed', 'abandoned', 'cancelled')
+                       AND outcome = ANY (CAST(:ends AS text[]))
                      GROUP BY worker_id) AS counted
              WHERE worker_id > 0 GROUP BY worker_id
             """,
             lately=LATELY_SECONDS,
             hour=HOUR_SECONDS,
+            ends=list(ENDS),
         )
     return {
         row.worker_id: Harm(ended_last_hour=int(row.ended), expired_lately=int(row.expired)) for row in rows
@@ -112,7 +114,7 @@ async def waiting_events(database: Database) -> OutboxFact:
             SELECT count(*) AS pending,
                    CAST(coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0) AS double precision)
                    AS oldest,
-                   (SELECT last_error FROM own.outbox
+                   (SELECT concat_ws(': ', problem, last_error) FROM own.outbox
                      WHERE confirmed_at IS NULL AND last_error IS NOT NULL
                      ORDER BY next_attempt_at, id LIMIT 1) AS last_error
               FROM own.outbox WHERE confirmed_at IS NULL

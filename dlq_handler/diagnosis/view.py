@@ -4,20 +4,20 @@ A fact may be unknown, with its cause, and is unknown unless it was observed: a 
 "unknown", never "ok". Ages and times are by the database's clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
-from dlq_handler.host.worker import QueueObservation, RegisteredWorker
+from dlq_handler.host.worker import QueueObservation, RegisteredWorker, WorkerStatus
 from dlq_handler.safety.brake import BrakeView
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.options import BrakeOptions
+from dlq_handler.topology.canary import WorkerCanary
 from dlq_handler.topology.canary_run import CanaryRunReport
 from dlq_handler.topology.check import CheckedTopology
 from dlq_handler.topology.consumers import Consumers
-from dlq_handler.topology.decide_canary import WorkerCanary
 from dlq_handler.workers.availability import Availability, Standing, is_history
 from dlq_handler.workers.service_observation import (
     ServiceObservation,
@@ -202,7 +202,7 @@ class ObservedWorker:
     """It reported itself that it stops."""
     is_on_time: bool = True
     """Its next heartbeat is not overdue."""
-    look: ServiceObservation | None = None
+    observation: ServiceObservation | None = None
     """What the leader has on record of its queue; None: nothing, or too long ago."""
 
     @property
@@ -227,19 +227,19 @@ class ObservedWorker:
     @property
     def is_inactive(self) -> bool:
         """The host gives it no work. A cordoned worker does not count: an operator wants it to get none."""
-        return self.registered.status == "inactive" and not self.registered.is_cordoned
+        return self.registered.status == WorkerStatus.INACTIVE and not self.registered.is_cordoned
 
     @property
     def reports_unconsumed(self) -> bool:
         """Its queue has no consumer, and the leader saw two different heartbeats while it had none."""
         is_unconsumed = self.known_queue is not None and self.known_queue.consumers == 0
-        first = self.look.first_heartbeat if self.look else None
+        first = self.observation.first_heartbeat if self.observation else None
         return self.is_reporting and is_unconsumed and self._has_reported_since(first)
 
     @property
     def reports_inactive(self) -> bool:
         """It is inactive, and the leader saw two different heartbeats while it was."""
-        first = self.look.inactive_heartbeat if self.look else None
+        first = self.observation.inactive_heartbeat if self.observation else None
         return self.is_reporting and self.is_inactive and self._has_reported_since(first)
 
     def _has_reported_since(self, first_heartbeat: datetime | None) -> bool:
@@ -303,7 +303,7 @@ class View:
     attune_monitor: AttuneMonitorFact | Unknown = NOT_OBSERVED
     completions: QueueFact | Unknown = NOT_OBSERVED
     requests: QueueFact | Unknown = NOT_OBSERVED
-    service_looks: ServiceObservations | Unknown = NOT_OBSERVED
+    service_observations: ServiceObservations | Unknown = NOT_OBSERVED
     """What the leader has on record of queues without consumers."""
     own: OwnFact | None = None
     """None: a command observes, which is no replica."""
@@ -360,7 +360,7 @@ def without_database(view: View, *, error: str, is_unreachable: bool, since: dat
         at_request_limit=WITHOUT_DATABASE,
         letters=WITHOUT_DATABASE,
         attune_monitor=WITHOUT_DATABASE,
-        service_looks=WITHOUT_DATABASE,
+        service_observations=WITHOUT_DATABASE,
     )
 
 
@@ -372,3 +372,24 @@ def outdated(view: View, why: str) -> View:
         if isinstance(field.default, Unknown)
     }
     return replace(view, **forgotten)
+
+
+def with_unavailable(view: View, before: Mapping[int, ObservedWorker]) -> View:
+    """A worker that was unavailable before and has sent no heartbeat since is so still, and not unknown.
+
+    `before`: unavailable workers by id. A process that has just started cannot know it by its own observation.
+    """
+    if isinstance(view.workers, Unknown) or not before:
+        return view
+    workers = []
+    for one in view.workers:
+        known = before.get(one.registered.worker.id)
+        is_same = (
+            known is not None
+            and known.registered.worker.last_heartbeat == one.registered.worker.last_heartbeat
+        )
+        if known is not None and is_same and one.standing.availability is Availability.UNKNOWN:
+            workers.append(replace(one, standing=known.standing))
+        else:
+            workers.append(one)
+    return replace(view, workers=tuple(workers))

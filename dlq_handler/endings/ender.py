@@ -15,128 +15,91 @@ The steps of one transaction, which are also its lock order (the only one in the
 
 Rows of the admission tables are never locked here.
 
-To put a subject on it, write a `Recorder` and its `Batch`, and construct `Ender(database, writer, recorder, size)`. The
-writer is chosen once, in app.py: live, shadow mode, or records only (writers.py).
+To put a subject on it, write a `Recorder` and its `Batch` (recording.py), and construct `Ender(database, writer,
+recorder, batch_size)`. The writer is chosen once, in app.py: live, shadow mode, or records only (writers.py).
 
 Promises: an item that the database refuses is found by halving the batch, recorded by `Recorder.if_refused` and keeps
-no other item waiting. On a slow database batches become smaller. Never: acknowledges or decides anything.
+no other item waiting. On a slow database batches become smaller. `Ender` acknowledges nothing. Each
+decision is its batch's.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Generic, Protocol, TypeVar, assert_never
+from typing import Generic, assert_never
 
 import structlog
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
-from dlq_handler.database.server_sql import database_time
-from dlq_handler.database.transaction import Transaction
-from dlq_handler.endings.batch_size import BatchSize
-from dlq_handler.endings.refusal import CONTENT_ERRORS, Refusal
+from dlq_handler.database.lease_sql import database_time
+from dlq_handler.endings.recording import (
+    CONTENT_ERRORS,
+    Applied,
+    Item,
+    Proposal,
+    Record,
+    Recorder,
+    Refusal,
+    Step,
+)
 from dlq_handler.endings.writers import Writer
 from dlq_handler.errors import Contended, GrantsMissing, TooSlow, Unavailable
-from dlq_handler.host.ending import Ending
-from dlq_handler.host.executions_sql import LockedView
 from dlq_handler.host.grants_sql import missing_grants
-from dlq_handler.host.messages import ExecutionMessage
+from dlq_handler.host.messages import Ending, ExecutionMessage
 from dlq_handler.safety.brake import split_by_room
 
 log = structlog.get_logger()
 
-Item = TypeVar("Item")
-Record = TypeVar("Record")
-Record_co = TypeVar("Record_co", covariant=True)
-Item_contra = TypeVar("Item_contra", contravariant=True)
+# Full transactions in a row, each within this part of the time limit, before the size doubles.
+QUICK_IN_A_ROW = 3
+QUICK_PART = 1 / 3
 
-Change = Ending | ExecutionMessage | None
-"""What a decision changes: it ends the execution, or only publishes a message about it, or neither."""
-
-
-class Proposal(Protocol):
-    """The decision about one item, before it is known whether it fits and whether its change succeeds."""
-
-    @property
-    def key(self) -> Hashable:
-        """Of the item."""
-
-    @property
-    def execution_id(self) -> int | None: ...
-
-    @property
-    def change(self) -> Change: ...
+# Transactions in a row that succeed after a refusal: then the refused item is found, or the refusal was a passing one.
+SUCCESSES_AFTER_REFUSAL = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
-    """What became of the proposals of one transaction."""
+class BatchSize:
+    """How many items one transaction takes.
 
-    ended: AbstractSet[int]
-    """The executions that were ended. A proposed end that is missing here met a row that was changed meanwhile."""
-    left_out: frozenset[Hashable]
-    """Keys of items that the brake has no room for."""
-    now: datetime
-    """The database's clock."""
+    Two things make it smaller. A database that is too slow halves the size; the size that worked is kept, and doubles
+    again only after some transactions in a row that were quick enough to do twice as much. An item that the database
+    refuses is found by halving too: after the half that succeeds comes the half that has it. When it is found, each
+    transaction that succeeds doubles the size again.
+    """
 
-
-class Batch(Protocol[Record_co]):
-    """What one transaction does for its subject. A new one for each transaction."""
+    def __init__(self, most: int, *, limit_seconds: float) -> None:
+        """`limit_seconds`: the configured limit. A transaction may be cancelled long before it, by an administrator."""
+        self.most = most
+        self._limit_seconds = limit_seconds
+        self._not_too_slow = self._isolating = most
+        self._quick = 0
+        self._passed = SUCCESSES_AFTER_REFUSAL
 
     @property
-    def execution_ids(self) -> Collection[int]:
-        """The executions to lock."""
+    def now(self) -> int:
+        return min(self._not_too_slow, self._isolating)
 
-    @property
-    def postponed(self) -> Collection[Hashable]:
-        """Keys of items that wait for a later transaction, as `decide` found: their execution is locked elsewhere."""
+    def too_slow(self, count: int) -> None:
+        """A transaction over this many items exceeded its time limit."""
+        self._not_too_slow = min(self._not_too_slow, max(1, count // 2))
+        self._quick = 0
 
-    async def decide(self, tx: Transaction, view: LockedView) -> Sequence[Proposal]:
-        """A message that was published for the same reason before must not be proposed again: a subject that ends
-        nothing finds that out by writing its record here.
-        """
+    def refused(self, count: int) -> None:
+        """The database refused one of this many items."""
+        self._isolating = max(1, count // 2)
+        self._passed = SUCCESSES_AFTER_REFUSAL if count == 1 else 0
 
-    async def record(self, tx: Transaction, applied: Applied) -> Sequence[Record_co]:
-        """Record the proposals, but for those that the brake has no room for."""
-
-    async def count(self, tx: Transaction) -> None:
-        """Add what was recorded to counts that many transactions share. Never called in shadow mode."""
-
-    def observe(self, *, postponed: int, seconds: float) -> None:
-        """The transaction is committed: set the metrics of the batch."""
-
-
-Step = Callable[[Transaction, Item, Refusal, datetime], Awaitable[Record | None]]
-"""Records a refused item; None: there is nothing to record."""
-
-
-class Recorder(Protocol[Item_contra, Record]):
-    """One subject: how its items are decided and recorded."""
-
-    subject: str
-    """In log lines, the plural of the items."""
-
-    @property
-    def if_refused(self) -> Sequence[Step[Item_contra, Record]]:
-        """Record an item that the database refuses. Each step stores less than the one before it, and is tried when
-        that was refused too.
-        """
-
-    @property
-    def if_too_slow(self) -> Sequence[Step[Item_contra, Record]]:
-        """The same for an item that alone exceeds the time limit. Empty: it is left as it is."""
-
-    def batch(self, items: Sequence[Item_contra]) -> Batch[Record]: ...
-
-    async def rehearse(self, tx: Transaction) -> None:
-        """Change nothing, with every right that `Batch` needs on the tables of dlq-handler."""
-
-    def log(self, records: Sequence[Record], now: datetime) -> None:
-        """These are committed: log and count them."""
-
-    def log_refused(self, item: Item_contra, refusal: Refusal) -> None: ...
+    def done(self, count: int, seconds: float) -> None:
+        self._passed += 1
+        if self._passed >= SUCCESSES_AFTER_REFUSAL:
+            self._isolating = min(self.most, 2 * self._isolating)
+        if self._not_too_slow >= self.most or count < self._not_too_slow:
+            return
+        self._quick = self._quick + 1 if seconds <= self._limit_seconds * QUICK_PART else 0
+        if self._quick >= QUICK_IN_A_ROW:
+            self._not_too_slow = min(self.most, self._not_too_slow * 2)
+            self._quick = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,13 +144,14 @@ class Ender(Generic[Item, Record]):
         database: Database,
         writer: Writer,
         recorder: Recorder[Item, Record],
-        size: BatchSize,
+        batch_size: int,
         *,
         leadership: Leadership | None = None,
     ) -> None:
         """`leadership`: for a subject that only the leader works on."""
         self._database, self._writer, self._recorder = database, writer, recorder
-        self._size, self._leadership = size, leadership
+        self.size = BatchSize(batch_size, limit_seconds=database.statement_seconds)
+        self._leadership = leadership
         self._were_grants_missing = False
 
     async def check(self) -> None:
@@ -223,12 +187,12 @@ class Ender(Generic[Item, Record]):
         Raises `TooSlow` when the first item alone exceeds the time limit. Raises another `Unavailable`, or `Contended`:
         then it is unknown whether it is committed, and calling again is safe.
         """
-        part = items[: self._size.now]
+        part = items[: self.size.now]
         started = monotonic_seconds()
         try:
             committed = await self._commit_together(part)
         except TooSlow as error:
-            self._size.too_slow(len(part))
+            self.size.too_slow(len(part))
             if len(part) == 1:
                 await self._record_refused(part[0], error, self._recorder.if_too_slow)
                 raise
@@ -236,7 +200,7 @@ class Ender(Generic[Item, Record]):
                 "batch.halved",
                 subject=self._recorder.subject,
                 items=len(part),
-                size=self._size.now,
+                size=self.size.now,
                 error=error.what,
             )
             return Committed()
@@ -244,11 +208,11 @@ class Ender(Generic[Item, Record]):
             self._were_grants_missing = True
             raise
         except CONTENT_ERRORS as error:
-            self._size.refused(len(part))
+            self.size.refused(len(part))
             if len(part) == 1:
                 return await self._record_refused(part[0], error, self._recorder.if_refused)
             return Committed()
-        self._size.done(len(part), monotonic_seconds() - started)
+        self.size.done(len(part), monotonic_seconds() - started)
         return committed
 
     async def _commit_together(self, items: Sequence[Item]) -> Committed[Record]:
@@ -264,7 +228,8 @@ class Ender(Generic[Item, Record]):
             records = await batch.record(tx, Applied(ended=ended, left_out=left_out, now=view.now))
             messages = [one.message for one in changes.endings if one.execution.id in ended]
             entries = await writer.publish(tx, messages + changes.messages)
-            await writer.count(tx, batch)
+            if writer.keeps_counts:
+                await batch.count(tx)
             if self._leadership is not None:
                 await self._leadership.fence(tx)
             await writer.finish(tx, ended=len(ended), left_out=len(left_out))

@@ -9,6 +9,7 @@ all that is pending: many, during an outage of the broker, and for every batch a
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.expiry_sql import MayGoOn, always, delete_in_batches
@@ -16,9 +17,13 @@ from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.messages import ExecutionMessage
 from dlq_handler.text import storable
 
-# The last error of an unroutable message begins like this.
-UNROUTABLE = "unroutable: "
-WITHHELD = "not repeated: the host has answered it with a retry already"
+
+class OutboxProblem(StrEnum):
+    """Why the last attempt did not publish an entry. Other reasons, which no statement asks for, have no value."""
+
+    UNROUTABLE = "unroutable"
+    WITHHELD = "withheld"
+    """The entry is closed and is not published again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,11 +196,12 @@ async def mark_withheld(database: Database, ids: Sequence[int]) -> None:
             """
             UPDATE own.outbox
                SET confirmed_at = coalesce(confirmed_at, clock_timestamp()), lease_holder = NULL,
-                   lease_until = NULL, last_error = :explanation
+                   lease_until = NULL, problem = :problem, last_error = :explanation
              WHERE id = ANY (CAST(:ids AS bigint[]))
             """,
             ids=sorted(ids),
-            explanation=WITHHELD,
+            problem=OutboxProblem.WITHHELD.value,
+            explanation="Attune has already answered it with a retry",
         )
 
 
@@ -203,18 +209,20 @@ async def put_back(
     database: Database,
     errors: Mapping[int, str],
     *,
+    unroutable: Collection[int],
     possibly_published: Collection[int],
     max_backoff_seconds: float,
 ) -> None:
     """Give back the lease of entries that were not confirmed; each waits twice as long as the time before.
 
-    Those in `possibly_published` got no answer; the others were certainly not delivered.
+    Entries in `possibly_published` got no answer; the others were certainly not delivered.
     """
     async with database.transaction() as tx:
         await tx.run(
             """
             UPDATE own.outbox o
                SET lease_holder = NULL, lease_until = NULL, last_error = failed.error,
+                   problem = CASE WHEN o.id = ANY (CAST(:unroutable AS bigint[])) THEN CAST(:problem AS text) END,
                    possibly_published = o.possibly_published OR o.id = ANY (CAST(:possibly_published AS bigint[])),
                    next_attempt_at = clock_timestamp() + make_interval(
                        secs => least(:most, 2.0 ^ least(greatest(o.attempts, 1) - 1, 30)))
@@ -222,6 +230,8 @@ async def put_back(
              WHERE o.id = failed.id AND o.confirmed_at IS NULL
             """,
             most=float(max_backoff_seconds),
+            unroutable=list(unroutable),
+            problem=OutboxProblem.UNROUTABLE.value,
             possibly_published=list(possibly_published),
             ids=list(errors),
             errors=[storable(error)[:500] for error in errors.values()],
@@ -247,10 +257,10 @@ async def pending(database: Database) -> Pending:
             SELECT count(*) AS entries,
                    CAST(coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)
                         AS double precision) AS age,
-                   count(*) FILTER (WHERE starts_with(last_error, :unroutable)) AS unroutable
+                   count(*) FILTER (WHERE problem = :unroutable) AS unroutable
               FROM own.outbox WHERE confirmed_at IS NULL
             """,
-            unroutable=UNROUTABLE,
+            unroutable=OutboxProblem.UNROUTABLE.value,
         )
     assert row is not None  # noqa: S101  # an aggregate without GROUP BY has exactly one row
     return Pending(count=row.entries, oldest_age_seconds=max(row.age, 0.0), unroutable=row.unroutable)

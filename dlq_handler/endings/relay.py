@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 import structlog
 
-from dlq_handler.broker.publish.message import Confirmed, PublishOutcome, Unknown, Unroutable
-from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.broker.outgoing import Confirmed, PublishOutcome, Unknown, Unroutable
+from dlq_handler.broker.publisher import Publisher
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.endings import outbox_sql
 from dlq_handler.endings.options import OutboxOptions
 from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
 from dlq_handler.errors import Contended, Unavailable
-from dlq_handler.host import workflow_tasks_sql
+from dlq_handler.host import executions_sql
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
 
@@ -111,7 +111,7 @@ class OutboxRelay:
         """Leave out repeats that the host has already answered: a second one would make a second workflow retry."""
         repeats = [entry for entry in entries if entry.possibly_published and entry.message.is_workflow_task]
         ids = [entry.message.execution_id for entry in repeats]
-        retried = await workflow_tasks_sql.already_retried(self._database, ids) if ids else frozenset()
+        retried = await executions_sql.already_retried(self._database, ids) if ids else frozenset()
         seen = [entry for entry in repeats if entry.message.execution_id in retried]
         fresh = [entry for entry in entries if entry not in seen]
         if seen:
@@ -163,7 +163,8 @@ class OutboxRelay:
         )
         await outbox_sql.put_back(
             self._database,
-            {entry.id: _complaint(outcome) for entry, outcome in failed},
+            {entry.id: outcome.text for entry, outcome in failed},
+            unroutable=[entry.id for entry, outcome in failed if isinstance(outcome, Unroutable)],
             possibly_published=[entry.id for entry, outcome in failed if isinstance(outcome, Unknown)],
             max_backoff_seconds=self._options.max_backoff_seconds,
         )
@@ -184,7 +185,3 @@ class OutboxRelay:
             log.warning(
                 "outbox.lease_not_released", lease_seconds=self._options.lease_seconds, error=str(error)
             )
-
-
-def _complaint(outcome: PublishOutcome) -> str:
-    return f"{outbox_sql.UNROUTABLE}{outcome.text}" if isinstance(outcome, Unroutable) else outcome.text

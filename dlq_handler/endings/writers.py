@@ -10,26 +10,23 @@ from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.server_sql import database_time
+from dlq_handler.database.lease_sql import database_time
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.endings import outbox_sql
 from dlq_handler.endings.outbox_sql import OutboxEntry
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.host import executions_sql
-from dlq_handler.host.end_executions_sql import end_executions
-from dlq_handler.host.ending import Ending
-from dlq_handler.host.executions_sql import LockedView
-from dlq_handler.host.messages import ExecutionMessage
+from dlq_handler.host.executions_sql import LockedView, end_executions
+from dlq_handler.host.messages import Ending, ExecutionMessage
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate_service import Gate
 
 
-class Counting(Protocol):
-    async def count(self, tx: Transaction) -> None: ...
-
-
 class Writer(Protocol):
     """One method for each step of the transaction in ender.py, in its order."""
+
+    keeps_counts: bool
+    """Whether `Batch.count` is called."""
 
     async def rehearse(self, tx: Transaction) -> None:
         """Change nothing, with every right that is needed. Raises `GateClosed` or `Braked` while nothing is ended."""
@@ -45,8 +42,6 @@ class Writer(Protocol):
     async def publish(self, tx: Transaction, messages: Sequence[ExecutionMessage]) -> Sequence[OutboxEntry]:
         """Write them into the outbox. Returns those that this replica has the lease of."""
 
-    async def count(self, tx: Transaction, batch: Counting) -> None: ...
-
     async def finish(self, tx: Transaction, *, ended: int, left_out: int) -> None: ...
 
     def offer(self, entries: Sequence[OutboxEntry]) -> None:
@@ -54,6 +49,8 @@ class Writer(Protocol):
 
 
 class LiveWriter:
+    keeps_counts = True
+
     def __init__(self, gate: Gate, brake: Brake, relay: OutboxRelay | None) -> None:
         """Without a relay (one command) messages wait in the outbox for a running replica."""
         self._gate, self._brake, self._relay = gate, brake, relay
@@ -85,9 +82,6 @@ class LiveWriter:
         lease = self._relay.lease_for(len(messages)) if self._relay is not None else None
         return await outbox_sql.add_to_outbox(tx, messages, lease=lease)
 
-    async def count(self, tx: Transaction, batch: Counting) -> None:
-        await batch.count(tx)
-
     async def finish(self, tx: Transaction, *, ended: int, left_out: int) -> None:
         await self._brake.note(tx, ended, left_out)
 
@@ -97,6 +91,8 @@ class LiveWriter:
 
 
 class RecordsWriter:
+    keeps_counts = True
+
     async def rehearse(self, tx: Transaction) -> None:
         """It needs no right on the host's tables."""
 
@@ -113,9 +109,6 @@ class RecordsWriter:
     async def publish(self, _: Transaction, __: Sequence[ExecutionMessage]) -> Sequence[OutboxEntry]:
         return ()
 
-    async def count(self, tx: Transaction, batch: Counting) -> None:
-        await batch.count(tx)
-
     async def finish(self, _: Transaction, *, ended: int, left_out: int) -> None:
         """Nothing was ended."""
 
@@ -130,6 +123,9 @@ class EventWriter(RecordsWriter):
 
 
 class ShadowWriter(RecordsWriter):
+    # Copies of dead letters are not counted.
+    keeps_counts = False
+
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
@@ -151,6 +147,3 @@ class ShadowWriter(RecordsWriter):
 
     async def end(self, _: Transaction, endings: Sequence[Ending]) -> AbstractSet[int]:
         return {ending.execution.id for ending in endings}
-
-    async def count(self, _: Transaction, __: Counting) -> None:
-        """Copies of dead letters are not counted."""

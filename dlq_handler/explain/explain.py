@@ -3,11 +3,12 @@
 Reads only. Of the broker's queues it asks about one. An answer that it did not get is named.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from dlq_handler.broker.admin.queue_probe import QueueCounts
-from dlq_handler.broker.publish.publishes import PublishView
+from dlq_handler.broker.publish_times import PublishView
 from dlq_handler.database.engine import Database
 from dlq_handler.database.lease_sql import read_lease
 from dlq_handler.errors import Unavailable
@@ -24,19 +25,30 @@ from dlq_handler.host.worker import by_heartbeat
 from dlq_handler.host.workers_sql import read_workers
 from dlq_handler.masking import masked_object
 from dlq_handler.safety import brake_sql as brake
-from dlq_handler.timeouts.case import StaleCase, StaleLimits
-from dlq_handler.timeouts.cases import QueueObserver, gather_cases
+from dlq_handler.timeouts.case import ScanFacts, StaleCase, StaleLimits, WorkerQueues
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decide_unscheduled import UNSCHEDULED, UnscheduledDecision, decide_unscheduled
 from dlq_handler.timeouts.options import MonitorOptions
+from dlq_handler.timeouts.recorder import gather_cases
 from dlq_handler.workers.connection_source import ConnectionSource
-from dlq_handler.workers.processes import look_at_process
+from dlq_handler.workers.processes import observe_process
 from dlq_handler.workers.service_observations_sql import read_eventful
 from dlq_handler.workers.worker_process import ProcessView
 
 # The row may change between reading its records and deciding it: then the records are read again, this many times.
 _READS = 3
 _MOVED = Waiting(explanation="its row changes while it is read; run the command again")
+
+
+class QueueObserver(Protocol):
+    async def observe(self, worker_ids: Collection[int]) -> WorkerQueues:
+        """The queues of these workers, as the broker has them."""
+
+    async def longest_ttl_ms(self, worker_ids: Sequence[int] = ()) -> int | None:
+        """The longest TTL of any worker queue observed; 0: they have none; None: unknown.
+
+        While it is unknown, the queues of these workers may be asked for theirs.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +77,7 @@ async def explain(
     execution_id: int,
     policy: ExplainPolicy,
     *,
-    sight: QueueObserver,
+    observer: QueueObserver,
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None = None,
 ) -> Explanation | None:
@@ -76,7 +88,7 @@ async def explain(
         if records.is_unknown:
             return None
         waiting = await _waiting(
-            database, records, policy, sight, requests_queue=requests_queue, connections=connections
+            database, records, policy, observer, requests_queue=requests_queue, connections=connections
         )
         reads_left -= 1
         if waiting is not _MOVED or reads_left == 0:
@@ -90,7 +102,7 @@ async def _waiting(
     database: Database,
     records: Records,
     policy: ExplainPolicy,
-    sight: QueueObserver,
+    observer: QueueObserver,
     *,
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None,
@@ -102,7 +114,7 @@ async def _waiting(
     if execution.status not in set(ExecutionStatus):
         return Waiting(explanation=f"in status {execution.status!r}, which this version does not know")
     decided = await _decide(
-        database, execution, policy, sight, requests_queue=requests_queue, connections=connections
+        database, execution, policy, observer, requests_queue=requests_queue, connections=connections
     )
     if decided is None or not _is_same(decided.execution, execution):
         return _MOVED
@@ -119,7 +131,7 @@ async def _decide(
     database: Database,
     execution: ExecutionFacts,
     policy: ExplainPolicy,
-    sight: QueueObserver,
+    observer: QueueObserver,
     *,
     requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None,
@@ -131,7 +143,7 @@ async def _decide(
     watched_seconds = policy.limits.availability.unavailable_after_seconds
     case = await observe_case(
         database,
-        sight,
+        observer,
         policy.limits,
         watched_seconds,
         execution.id,
@@ -169,7 +181,7 @@ async def _unscheduled(
 async def _replicas(database: Database, policy: ExplainPolicy) -> Replicas:
     async with database.transaction() as tx:
         lease = await read_lease(tx, policy.lease)
-        view = await brake.look(tx)
+        view = await brake.read_brake(tx)
     return Replicas(
         is_led=lease is not None and lease.is_held,
         lease_ended_at=lease.until if lease is not None else None,
@@ -182,7 +194,7 @@ async def _replicas(database: Database, policy: ExplainPolicy) -> Replicas:
 
 async def observe_case(
     database: Database,
-    sight: QueueObserver,
+    observer: QueueObserver,
     limits: StaleLimits,
     gate_watched_seconds: float,
     execution_id: int,
@@ -204,29 +216,26 @@ async def observe_case(
     if execution is None:
         return None
     # Not inside a transaction: the broker may take its time.
-    queues = {} if execution.worker_id is None else await sight.look([execution.worker_id])
-    longest_ttl_ms = await sight.longest_ttl_ms(fleet)
+    queues = {} if execution.worker_id is None else await observer.observe([execution.worker_id])
+    longest_ttl_ms = await observer.longest_ttl_ms(fleet)
     processes: dict[int, ProcessView] = {}
     if (
         connections is not None
         and execution.status is ExecutionStatus.RUNNING
         and execution.worker_id is not None
     ):
-        process = await look_at_process(database, connections, execution.worker_id, is_shadow=is_shadow)
+        process = await observe_process(database, connections, execution.worker_id, is_shadow=is_shadow)
         processes[execution.worker_id] = process
     async with database.transaction() as tx:
         view = await read_executions(tx, [execution_id])
-        gathered = await gather_cases(
+        cases, _ = await gather_cases(
             tx,
             view,
-            queues=queues,
-            looks={},
+            ScanFacts(queues=queues, checks={}, longest_ttl_ms=longest_ttl_ms, processes=processes),
+            limits,
             watched_seconds=gate_watched_seconds,
             steady_since=None,
-            longest_ttl_ms=longest_ttl_ms,
             publishes=PublishView(quick_seconds=float("inf"), confirmed_seconds_ago=0.0),
-            limits=limits,
             is_shadow=is_shadow,
-            processes=processes,
         )
-    return gathered.cases[0] if gathered.cases else None
+    return cases[0] if cases else None

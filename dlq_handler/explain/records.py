@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from dlq_handler.dead_letters.record import LetterRecord
+from dlq_handler.dead_letters.listing import LetterRecord
+from dlq_handler.endings.outbox_sql import OutboxProblem
 from dlq_handler.host.ends import MonitorEnd
 from dlq_handler.host.story_sql import ExecutionFacts, Transition
 from dlq_handler.timeouts.decision import StaleRecord
@@ -20,8 +21,18 @@ class OutboxRecord:
     next_attempt_at: datetime
     lease_holder: str | None
     lease_until: datetime | None
+    problem: OutboxProblem | None
     last_error: str | None
-    is_withheld: bool
+
+    @property
+    def is_withheld(self) -> bool:
+        return self.problem is OutboxProblem.WITHHELD
+
+    @property
+    def error(self) -> str | None:
+        """The problem and the last error, for people. None: no attempt has failed."""
+        parts = [part for part in (self.problem, self.last_error) if part is not None]
+        return ": ".join(parts) if parts else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,13 @@
 """Read everything that is on record about one execution. Secrets in errors and evidence are masked."""
 
+from typing import Any
+
+from sqlalchemy import Row
+
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql
-from dlq_handler.dead_letters.masked_rows_sql import for_people
-from dlq_handler.endings.outbox_sql import WITHHELD
+from dlq_handler.dead_letters.records_sql import for_people
+from dlq_handler.endings.outbox_sql import OutboxProblem
 from dlq_handler.explain.records import OutboxRecord, Records
 from dlq_handler.host.story_sql import read_facts, read_transitions
 from dlq_handler.host.unpublished_sql import monitor_end
@@ -16,8 +20,7 @@ async def records_of(database: Database, execution_id: int) -> Records:
         outbox = await tx.rows(
             """
             SELECT CAST(message_id AS text) AS message_id, routing_key, created_at, attempts, confirmed_at,
-                   next_attempt_at, lease_holder, lease_until, last_error, coalesce(last_error = :withheld,
-                   false) AS is_withheld
+                   next_attempt_at, lease_holder, lease_until, problem, last_error
               FROM own.outbox WHERE execution_id = :id
                -- Only unconfirmed entries have an index by execution; older ones belong to no present execution.
                AND (confirmed_at IS NULL OR created_at >= coalesce(CAST(:created AS timestamptz), '-infinity'))
@@ -25,7 +28,6 @@ async def records_of(database: Database, execution_id: int) -> Records:
             """,
             id=execution_id,
             created=None if execution is None else execution.created,
-            withheld=WITHHELD,
         )
         history = await read_transitions(tx, execution_id)
         unpublished = await monitor_end(tx, execution_id)
@@ -33,8 +35,13 @@ async def records_of(database: Database, execution_id: int) -> Records:
         execution=execution,
         letters=await records_sql.of_execution(database, execution_id),
         decisions=await decisions_sql.of_execution(database, execution_id),
-        outbox=[OutboxRecord(**for_people(entry)) for entry in outbox],
+        outbox=[_outbox_record(entry) for entry in outbox],
         unpublished=unpublished,
         history=history,
         now=now,
     )
+
+
+def _outbox_record(row: Row[Any]) -> OutboxRecord:
+    problem = None if row.problem is None else OutboxProblem(row.problem)
+    return OutboxRecord(**for_people(row) | {"problem": problem})

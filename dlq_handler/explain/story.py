@@ -8,19 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import assert_never
 
-from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.record import LetterRecord
-from dlq_handler.dead_letters.result import FAILED_BY
+from dlq_handler.dead_letters.decision import FAILED_BY, Outcome
+from dlq_handler.dead_letters.listing import LetterRecord
 from dlq_handler.explain.records import OutboxRecord, Records, clock
+from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.story_sql import ExecutionFacts, Transition
-from dlq_handler.timeouts.decide_unpublished import unpublished_text
 from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
+from dlq_handler.timeouts.findings import unpublished_text
 
 # A decision is dated by the clock, the row by the beginning of its transaction: a little earlier.
 _SAME_CHANGE = timedelta(seconds=30)
-
-_ENDS = {StaleOutcome.FAILED, StaleOutcome.ABANDONED, StaleOutcome.CANCELLED}
 
 
 class Kind(StrEnum):
@@ -48,6 +47,8 @@ class Moment:
     at: datetime
     kind: Kind
     text: str
+    status: str | None = None
+    """The status that the row took with this move; None: the moment is no move."""
     by: str | None = None
     """The replica, or the component that signed the result; None: the host, or unknown."""
     is_shadow: bool = False
@@ -81,13 +82,16 @@ def _our_changes(records: Records) -> Iterator[_Change]:
     for letter in records.letters:
         if letter.outcome is Outcome.FAILED and not letter.is_shadow:
             before = str(letter.evidence.get("status", "open"))
-            yield _Change(at=letter.decided_at, before=before, after="failed", by=letter.replica)
+            yield _Change(
+                at=letter.decided_at, before=before, after=ExecutionStatus.FAILED.value, by=letter.replica
+            )
     for decision in records.decisions:
-        if decision.outcome in _ENDS and not decision.is_shadow:
+        becomes = decision.outcome.becomes
+        if becomes is not None and not decision.is_shadow:
             yield _Change(
                 at=decision.decided_at,
                 before=decision.original_status,
-                after=decision.outcome.value,
+                after=becomes.value,
                 by=decision.replica,
             )
 
@@ -124,31 +128,31 @@ def _row_moments(
     if any(_is_the_change(execution.updated, execution.status, change) for change in changes):
         return
     before = _known_before(execution, history, changes)
-    is_ours = isinstance(before, _Change)
+    is_own_change = isinstance(before, _Change)
     is_same = before is not None and before.after == execution.status
-    if is_same and is_ours and execution.is_terminal and execution.ended_by != FAILED_BY:
+    if is_same and is_own_change and execution.is_terminal and execution.ended_by != FAILED_BY:
         text = f"{execution.status}, with another's result{_error(execution)}"
         yield Moment(at=execution.updated, kind=Kind.ENDED, text=text, by=execution.ended_by)
     elif is_same:
         yield Moment(at=execution.updated, kind=Kind.TOUCHED, text=f"still {execution.status}")
-    elif execution.status == "running" and execution.started_at is not None:
-        text = f"running{_on_worker(execution.worker_id)}"
-        yield Moment(at=execution.started_at, kind=Kind.MOVED, text=text)
+    elif execution.status == ExecutionStatus.RUNNING and execution.started_at is not None:
+        text = f"{execution.status}{_on_worker(execution.worker_id)}"
+        yield Moment(at=execution.started_at, kind=Kind.MOVED, text=text, status=execution.status)
     elif execution.is_terminal:
         yield _ended(execution, execution.updated)
-    elif execution.status == "scheduled" and execution.worker_id is None:
+    elif execution.status == ExecutionStatus.SCHEDULED and execution.worker_id is None:
         # A scheduler writes both at once: the worker was deleted since, which is no dispatch.
         yield Moment(at=execution.updated, kind=Kind.TOUCHED, text="still scheduled, its worker deleted")
-    elif execution.status == "scheduled":
+    elif execution.status == ExecutionStatus.SCHEDULED:
         yield _dispatched(execution.updated, execution.worker_id)
     elif execution.updated != execution.created:
-        yield Moment(at=execution.updated, kind=Kind.MOVED, text=execution.status)
+        yield Moment(at=execution.updated, kind=Kind.MOVED, text=execution.status, status=execution.status)
 
 
 def _known_before(
     execution: ExecutionFacts, history: Sequence[Transition], changes: list[_Change]
 ) -> Transition | _Change | None:
-    """The last change of status before the row took its present `updated`; ours before the host's record of it."""
+    """The last change of status before the row took its present `updated`: in the host's history, or by dlq-handler."""
     known: list[Transition | _Change] = [*history, *changes]
     return max((one for one in known if one.at < execution.updated), key=lambda one: one.at, default=None)
 
@@ -157,12 +161,15 @@ def _step_moment(step: Transition, execution: ExecutionFacts | None, *, is_last:
     if step.before is None:
         text = _created(execution) if execution is not None else step.after
         return Moment(at=step.at, kind=Kind.CREATED, text=text)
-    if step.after == "scheduled":
+    if step.after == ExecutionStatus.SCHEDULED:
         return _dispatched(step.at, step.worker_id)
     if is_last and execution is not None and execution.is_terminal and execution.status == step.after:
         return _ended(execution, step.at)
     return Moment(
-        at=step.at, kind=Kind.MOVED, text=f"{step.before} → {step.after}{_on_worker(step.worker_id)}"
+        at=step.at,
+        kind=Kind.MOVED,
+        text=f"{step.before} → {step.after}{_on_worker(step.worker_id)}",
+        status=step.after,
     )
 
 
@@ -192,24 +199,31 @@ def _letter_moments(letter: LetterRecord) -> Iterator[Moment]:
 
 
 def _decision_moment(decision: StaleRecord) -> Moment:
-    retry = f"; tried again at {clock(decision.next_attempt_at)}" if decision.next_attempt_at else ""
-    words = {
-        StaleOutcome.FAILED: f"the monitor: failed: {decision.explanation}",
-        StaleOutcome.ABANDONED: f"the monitor: abandoned: {decision.explanation}",
-        StaleOutcome.CANCELLED: f"the monitor: cancelled: {decision.explanation}",
-        StaleOutcome.REQUEST_REPUBLISHED: f"requested again: {decision.explanation}",
-        StaleOutcome.COMPLETION_PUBLISHED: f"its completion event is to be published: {decision.explanation}",
-        StaleOutcome.REVERTED_BY_WORKER: f"continued by its worker: {decision.explanation}",
-        StaleOutcome.UPDATE_FAILED: f"the monitor: {decision.explanation}: {decision.error}{retry}",
-    }
     return Moment(
         at=decision.decided_at,
         kind=Kind.REVERTED_BY_WORKER if decision.outcome is StaleOutcome.REVERTED_BY_WORKER else Kind.DECIDED,
-        text=words[decision.outcome],
+        text=_decision_text(decision),
         by=decision.replica,
         is_shadow=decision.is_shadow,
         evidence=decision.evidence,
     )
+
+
+def _decision_text(decision: StaleRecord) -> str:
+    match decision.outcome:
+        case StaleOutcome.FAILED | StaleOutcome.ABANDONED | StaleOutcome.CANCELLED:
+            return f"the monitor: {decision.outcome}: {decision.explanation}"
+        case StaleOutcome.REQUEST_REPUBLISHED:
+            return f"requested again: {decision.explanation}"
+        case StaleOutcome.COMPLETION_PUBLISHED:
+            return f"its completion event is to be published: {decision.explanation}"
+        case StaleOutcome.REVERTED_BY_WORKER:
+            return f"continued by its worker: {decision.explanation}"
+        case StaleOutcome.UPDATE_FAILED:
+            retry = f"; tried again at {clock(decision.next_attempt_at)}" if decision.next_attempt_at else ""
+            return f"the monitor: {decision.explanation}: {decision.error}{retry}"
+        case _:
+            assert_never(decision.outcome)
 
 
 def _change_moment(change: _Change) -> Moment:
@@ -224,7 +238,7 @@ def _change_moment(change: _Change) -> Moment:
 def _outbox_moment(entry: OutboxRecord) -> Moment:
     evidence = {"message_id": entry.message_id, "attempts": entry.attempts}
     if entry.confirmed_at is not None and entry.is_withheld:
-        text = f"{entry.routing_key} was {entry.last_error}"
+        text = f"{entry.routing_key} was {entry.error}"
         return Moment(at=entry.confirmed_at, kind=Kind.COMPLETION_PUBLISHED, text=text, evidence=evidence)
     if entry.confirmed_at is not None:
         attempts = "" if entry.attempts <= 1 else f" at attempt {entry.attempts}"
@@ -249,10 +263,8 @@ def _unpublished_moments(records: Records) -> Iterator[Moment]:
 def _why_unconfirmed(entry: OutboxRecord) -> str:
     if entry.lease_holder is not None and entry.lease_until is not None:
         return f"held for publishing by {entry.lease_holder} until {clock(entry.lease_until)}"
-    if entry.last_error is not None:
-        return (
-            f"{entry.last_error} at attempt {entry.attempts}; tried again at {clock(entry.next_attempt_at)}"
-        )
+    if entry.error is not None:
+        return f"{entry.error} at attempt {entry.attempts}; tried again at {clock(entry.next_attempt_at)}"
     return "no replica has claimed it; is one running?"
 
 

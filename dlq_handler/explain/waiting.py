@@ -16,6 +16,7 @@ from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.case import StaleCase
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledDecision
 from dlq_handler.timeouts.decision import End, NotStale, RepublishRequest, StaleOutcome, StaleRecord, Wait
+from dlq_handler.workers.availability import Availability, began_at
 from dlq_handler.workers.service_observation import ServiceObservations, has_reported_twice
 from dlq_handler.workers.worker_observation import is_empty, is_unattended
 
@@ -171,8 +172,8 @@ def _why_it_waits(
         # The counts are some seconds old: an available worker may have received it and not have recorded that yet.
         taken = "" if is_unattended(queue) else "its worker has just received it, "
         where = f"{taken}its dead letter is on the route, waits in the intake queue, or was lost"
-    looks = f"; the timeout monitor decides at {clock(until)}" if until and not unwatched else ""
-    return f"it has left the worker's queue: {where}{looks}"
+    decides = f"; the timeout monitor decides at {clock(until)}" if until and not unwatched else ""
+    return f"it has left the worker's queue: {where}{decides}"
 
 
 def _rejected_at(records: Records) -> datetime | None:
@@ -209,28 +210,33 @@ def _seen(evidence: Mapping[str, object], case: StaleCase | None) -> dict[str, o
     """Without what a command has assumed or observed itself: only observations of a replica are evidence."""
     seen = {name: value for name, value in evidence.items() if name not in _ASSUMED}
     checks = seen.pop("checks", None)
+    if case is not None and case.worker.row is not None and case.why_unavailable is not None:
+        since = began_at(case.worker.row, Availability.UNAVAILABLE, case.limits.availability)
+        seen |= {"unavailable_since": since.isoformat()} if since else {}
     if isinstance(checks, Mapping) and case is not None:
         kept = {name: at for name, at in checks.items() if at != case.now.isoformat()}
         seen |= {"checks": kept} if kept else {}
     return seen
 
 
-def worker_note(case: StaleCase, looks: ServiceObservations, names: WorkerQueueNames) -> str | None:
+def worker_note(case: StaleCase, observations: ServiceObservations, names: WorkerQueueNames) -> str | None:
     """None: its worker consumes, sends no heartbeats, or has not sent two without a consumer."""
     worker = case.worker.row
     if case.execution.status is not ExecutionStatus.SCHEDULED or worker is None:
         return None
     if not case.worker.is_queue_known or not is_unattended(case.worker.queue):
         return None
-    look = looks.by_queue.get(names.queue(worker.id)) if looks.are_current(case.now) else None
+    are_current = observations.are_current(case.now)
+    observation = observations.by_queue.get(names.queue(worker.id)) if are_current else None
     is_reporting = is_on_time(worker, policy=case.limits.availability)
     if (
-        look is None
+        observation is None
         or not is_reporting
-        or not has_reported_twice(look.first_heartbeat, worker.last_heartbeat)
+        or not has_reported_twice(observation.first_heartbeat, worker.last_heartbeat)
     ):
         return None
+    since = clock(observation.unconsumed_since)
     return (
-        f"worker {worker.id} reports without consuming its queue since {clock(look.unconsumed_since)}: restart it, "
+        f"worker {worker.id} reports without consuming its queue since {since}: restart it, "
         "because it does not reconnect to RabbitMQ"
     )

@@ -81,6 +81,8 @@ class NewEvent:
     kind: str
     subject: str
     detail: str
+    at: datetime | None
+    """None: now."""
 
 
 async def append_events(tx: Transaction, events: Sequence[NewEvent], *, topic: str, replica: str) -> None:
@@ -91,9 +93,11 @@ async def append_events(tx: Transaction, events: Sequence[NewEvent], *, topic: s
     await tx.run(
         """
         INSERT INTO own.history_event (at, topic, kind, subject, detail, replica)
-        SELECT clock_timestamp(), :topic, given.kind, given.subject, given.detail, :replica
-          FROM unnest(CAST(:kinds AS text[]), CAST(:subjects AS text[]), CAST(:details AS text[]))
-               WITH ORDINALITY AS given(kind, subject, detail, place)
+        SELECT least(coalesce(given.at, clock_timestamp()), clock_timestamp()), :topic, given.kind, given.subject,
+               given.detail, :replica
+          FROM unnest(CAST(:kinds AS text[]), CAST(:subjects AS text[]), CAST(:details AS text[]),
+                      CAST(:moments AS timestamptz[]))
+               WITH ORDINALITY AS given(kind, subject, detail, at, place)
          ORDER BY given.place
         """,
         topic=topic,
@@ -101,6 +105,7 @@ async def append_events(tx: Transaction, events: Sequence[NewEvent], *, topic: s
         kinds=[one.kind for one in events],
         subjects=[storable(one.subject) for one in events],
         details=[storable(one.detail)[:_LONGEST_DETAIL] for one in events],
+        moments=[one.at for one in events],
     )
 
 

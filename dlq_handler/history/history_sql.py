@@ -3,7 +3,7 @@
 A quarter of a minute without an observation has no bit set, and is a gap.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -65,9 +65,12 @@ async def gaps(database: Database, *, since: datetime, until: datetime) -> list[
         return await _gaps(tx, Topic.LETTERS, since=since, until=until)
 
 
-async def record_workers(database: Database, seen: Workers, *, replica: str = "") -> None:
+async def record_workers(
+    database: Database, seen: Workers, *, began_at: Mapping[int, datetime] | None = None, replica: str = ""
+) -> None:
     """Write and publish the changes since the leader's last observation. A missing worker is no longer registered.
 
+    `began_at`: by worker, since when it has its availability; without it a change is dated now.
     The number of statements does not depend on the size of the fleet. The lock of the events, for which every action
     of an operator waits, is taken last.
     """
@@ -76,6 +79,7 @@ async def record_workers(database: Database, seen: Workers, *, replica: str = ""
         await _lock_worker_changes(tx)
         await _record_workers(tx)
         before = await _last_changes(tx)
+        moments = began_at or {}
         changes: list[tuple[int, str, Availability | None]] = []
         events: list[events_sql.NewEvent] = []
         for worker_id, (name, availability) in sorted(seen.items()):
@@ -86,13 +90,17 @@ async def record_workers(database: Database, seen: Workers, *, replica: str = ""
             changes.append((worker_id, name, became))
             kind = event_of(known.availability if known else None, became)
             if kind is not None:
-                events.append(events_sql.NewEvent(kind=kind, subject=name, detail=str(worker_id)))
+                events.append(
+                    events_sql.NewEvent(
+                        kind=kind, subject=name, detail=str(worker_id), at=moments.get(worker_id)
+                    )
+                )
         changes += [
             (worker_id, known.name, None)
             for worker_id, known in sorted(before.items())
             if worker_id not in seen and known.availability is not None
         ]
-        await _write_changes(tx, changes)
+        await _write_changes(tx, changes, moments)
         await events_sql.append_events(tx, events, topic=Topic.WORKERS, replica=replica)
 
 
@@ -217,20 +225,41 @@ async def _lock_worker_changes(tx: Transaction) -> None:
     )
 
 
-async def _write_changes(tx: Transaction, changes: Sequence[tuple[int, str, Availability | None]]) -> None:
-    """`changes`: worker id, name and new availability, each worker once."""
+async def _write_changes(
+    tx: Transaction,
+    changes: Sequence[tuple[int, str, Availability | None]],
+    began_at: Mapping[int, datetime],
+) -> None:
+    """`changes`: worker id, name and new availability, each worker once. Changes of one worker stay in order."""
     if not changes:
         return
-    # The clock may have been set back since the last change: then the new one replaces a change at the same time.
+    given = {
+        "worker_ids": [worker_id for worker_id, _, _ in changes],
+        "moments": [None if became is None else began_at.get(worker_id) for worker_id, _, became in changes],
+    }
+    # The heartbeat has shown since how the worker was in a time that was recorded as unknown.
+    await tx.run(
+        """
+        DELETE FROM own.worker_change old
+         USING unnest(CAST(:worker_ids AS bigint[]), CAST(:moments AS timestamptz[])) AS changed(worker_id, at)
+         WHERE old.worker_id = changed.worker_id AND old.at >= changed.at AND old.availability = :unknown
+        """,
+        unknown=Availability.UNKNOWN.value,
+        **given,
+    )
     await tx.run(
         """
         INSERT INTO own.worker_change (worker_id, at, name, availability)
-        SELECT changed.worker_id, clock_timestamp(), changed.name, changed.availability
-          FROM unnest(CAST(:worker_ids AS bigint[]), CAST(:names AS text[]), CAST(:availabilities AS text[]))
-               AS changed(worker_id, name, availability)
-        ON CONFLICT (worker_id, at) DO UPDATE SET availability = excluded.availability, name = excluded.name
+        SELECT changed.worker_id,
+               greatest(least(coalesce(changed.at, clock_timestamp()), clock_timestamp()),
+                        last.at + interval '1 microsecond'),
+               changed.name, changed.availability
+          FROM unnest(CAST(:worker_ids AS bigint[]), CAST(:moments AS timestamptz[]), CAST(:names AS text[]),
+                      CAST(:availabilities AS text[])) AS changed(worker_id, at, name, availability)
+          LEFT JOIN LATERAL (SELECT max(at) AS at FROM own.worker_change
+                              WHERE worker_id = changed.worker_id) AS last ON true
         """,
-        worker_ids=[worker_id for worker_id, _, _ in changes],
         names=[storable(name) for _, name, _ in changes],
         availabilities=[None if became is None else became.value for _, _, became in changes],
+        **given,
     )

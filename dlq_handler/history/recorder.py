@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.consumer import QueueConsumer
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
@@ -140,11 +140,12 @@ class HistoryRecorder:
         await history_sql.record_workers(
             self._database,
             {one: (names.get(one, str(one)), availability) for one, availability in availabilities.items()},
+            began_at=self._worker_watch.began_at,
             replica=self._replica,
         )
 
     async def _record_gate(self) -> None:
-        seen = await self._gate.look()
+        seen = await self._gate.read_state()
         if seen.unknown_explanation is not None:
             return
         # Every process starts with a young connection.
@@ -159,7 +160,7 @@ class HistoryRecorder:
 
     async def _record_brake(self) -> None:
         async with self._database.transaction() as tx:
-            view = await brake_sql.look(tx)
+            view = await brake_sql.read_brake(tx)
             for kind, at, name in (
                 (BRAKE_TRIPPED, view.state.tripped_at, view.state.tripped_by),
                 (BRAKE_RELEASED, view.state.released_at, view.state.released_by),

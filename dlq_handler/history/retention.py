@@ -14,7 +14,7 @@ import structlog
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.expiry_sql import MayGoOn
-from dlq_handler.database.worst_error import worst_error
+from dlq_handler.database.leadership import worst_error
 from dlq_handler.errors import Unavailable
 from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.loop import every

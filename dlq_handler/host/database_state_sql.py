@@ -1,11 +1,11 @@
-"""The state of the database as the safety gate sees it. Reads only, so that a standby answers too."""
+"""The state of the database for the safety gate, and missing tables of the host. Reads only: a standby answers too."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from dlq_handler.database.migrate import version_of
-from dlq_handler.database.schema_version import SchemaVersion
+from dlq_handler.database.engine import Database
+from dlq_handler.database.migrate import SchemaVersion, version_of
 from dlq_handler.database.transaction import Transaction
 
 
@@ -34,3 +34,35 @@ async def read_database_state(tx: Transaction, execution_ids: Collection[int]) -
         existing=row.existing,
         schema=version_of(row.version, row.least_program_version),
     )
+
+
+NEEDED_COLUMNS = {
+    "execution": ("id", "status", "result", "updated", "worker", "action", "action_ref", "workflow_task"),
+    "worker": ("id", "name", "status", "last_heartbeat"),
+}
+"""Of every host. Statements that need more work without it, or belong to a feature that can be left off."""
+
+
+async def missing_of_host(database: Database) -> list[str]:
+    """Missing tables and columns, by the catalog alone: no rights on them are needed. Empty: none is missing."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT t.relname AS "table", a.attname AS "column"
+              FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace AND n.nspname = :schema
+              JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
+             WHERE t.relkind IN ('r', 'p', 'v', 'f') AND t.relname = ANY (CAST(:tables AS text[]))
+            """,
+            schema=database.host_schema,
+            tables=list(NEEDED_COLUMNS),
+        )
+    present = {(row.table, row.column) for row in rows}
+    tables = {table for table, _ in present}
+    missing = [f"table {table}" for table in NEEDED_COLUMNS if table not in tables]
+    return missing + [
+        f"column {table}.{column}"
+        for table, columns in NEEDED_COLUMNS.items()
+        if table in tables
+        for column in columns
+        if (table, column) not in present
+    ]

@@ -40,7 +40,7 @@ class OwnEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnconsumedInterval:
-    """The queue of completion events had no consumer at every look from the first to the last. Database clock."""
+    """The queue of completion events had no consumer at every check from the first to the last. Database clock."""
 
     began_at: datetime
     last_observed_at: datetime

@@ -1,10 +1,11 @@
-"""An execution as the sidecar sees it, and the only status changes the sidecar may make."""
+"""An execution, the only status changes that dlq-handler may make to it, and pages of executions that a scan reads."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Generic, TypeVar
 
 
 class ExecutionStatus(StrEnum):
@@ -34,11 +35,10 @@ TERMINAL = frozenset(
     }
 )
 
-# The whole of what we may do to an execution. A status that is not a key here is never written over: the statement
-# that writes asks this table too, so that no decide can talk it into more.
+# A status that is not a key here is never written over: the statement that ends executions checks this table too.
 TRANSITIONS: Mapping[ExecutionStatus, frozenset[ExecutionStatus]] = MappingProxyType(
     {
-        # The first two only where the operator asked for it: nothing was dispatched that could have died.
+        # The first two only on request of the operator: nothing was dispatched that could have expired.
         ExecutionStatus.REQUESTED: frozenset({ExecutionStatus.FAILED}),
         ExecutionStatus.SCHEDULING: frozenset({ExecutionStatus.FAILED}),
         ExecutionStatus.SCHEDULED: frozenset({ExecutionStatus.FAILED}),
@@ -66,8 +66,8 @@ class Execution:
     is_workflow_task: bool = False
 
     def ended(self, status: ExecutionStatus) -> "Execution":
-        """The row as a later letter of the same batch must see it: reprocessed it is terminal."""
-        # Spelt out because dataclasses.replace takes three times as long, and this is done for every letter.
+        """The row as a later dead letter of the same batch must see it."""
+        # Not by dataclasses.replace, which takes three times as long: this is done for every dead letter.
         return Execution(
             id=self.id,
             status=status,
@@ -77,3 +77,43 @@ class Execution:
             action_ref=self.action_ref,
             is_workflow_task=self.is_workflow_task,
         )
+
+
+Found = TypeVar("Found")
+Key = TypeVar("Key")
+
+Place = tuple[datetime, int]
+"""A place in the order of a scan: `updated` and id of the last row read."""
+
+BEGINNING: Place = (datetime(1970, 1, 1, tzinfo=UTC), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[Found, Key]):
+    """Bounded by the rows that are read, not by those that are found: a statement that reads on until it has found
+    enough would read a whole table on a day without findings.
+    """
+
+    found: Sequence[Found]
+    last: Key | None
+    """The place after which the next page begins; None: this is the last page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unscheduled:
+    """A row that is requested or scheduling, with all that may allow it to wait."""
+
+    execution: Execution
+    waits_for_slot: bool
+    """Its action has a limit, and it waits for a slot."""
+    next_retry_at: str | None
+    """As the workflow wrote it; None when it wrote none."""
+    is_workflow_parent: bool
+    republished_at: datetime | None
+    """When dlq-handler last published its request; None: never."""
+    requests: int = 0
+    """How often dlq-handler has published its request, whatever the state of the row was."""
+    now: datetime
+    """The clock of the database when the row was read."""
+    has_unconfirmed: bool = False
+    """The broker has not confirmed a message of it yet: it waits in the outbox."""

@@ -1,4 +1,4 @@
-"""What the sidecar publishes, in Attune's envelope: that an execution has ended, or its request once more."""
+"""The ending of an execution, and what dlq-handler publishes in Attune's envelope: completion events and requests."""
 
 import json
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID, uuid5
 
-from dlq_handler.broker.publish.message import OutgoingMessage
-from dlq_handler.host.execution import Execution, ExecutionStatus
+from dlq_handler.broker.outgoing import OutgoingMessage
+from dlq_handler.host.execution import TRANSITIONS, Execution, ExecutionStatus
 from dlq_handler.host.names import COMPLETED_MESSAGE_TYPE, DISPATCH_MESSAGE_TYPE
 
 SOURCE_SERVICE = "dlq-handler"
@@ -54,7 +54,7 @@ def completion_event(
     correlation_id: str | None,
     now: datetime,
 ) -> ExecutionMessage:
-    """`execution` is the row our change replaced; `now` is the database's clock."""
+    """`execution` is the row before the change; `now` is the database's clock."""
     message_id = completion_id(execution.id, execution.updated)
     correlation = _uuid(correlation_id) or message_id
     moment = rfc3339(now)
@@ -139,3 +139,35 @@ def _microseconds(moment: datetime) -> str:
 
 def rfc3339(moment: datetime) -> str:
     return _microseconds(moment).replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """The one status change that dlq-handler makes to an execution, with its result and its completion event.
+
+    `execution` is the row as it was read: nothing is written unless it still is like that.
+    """
+
+    execution: Execution
+    becomes: ExecutionStatus
+    result: dict[str, object]
+    message: ExecutionMessage
+    """The completion event."""
+
+
+def ending(
+    execution: Execution,
+    becomes: ExecutionStatus,
+    result: dict[str, object],
+    *,
+    destination: Destination,
+    now: datetime,
+    correlation_id: str | None = None,
+) -> Ending:
+    """`now` is the database's clock. Raises ValueError for a change that dlq-handler may not make."""
+    if becomes not in TRANSITIONS.get(execution.status, ()):
+        raise ValueError(f"an execution that is {execution.status} must not become {becomes}")
+    message = completion_event(
+        execution, becomes, result, destination=destination, correlation_id=correlation_id, now=now
+    )
+    return Ending(execution=execution, becomes=becomes, result=result, message=message)

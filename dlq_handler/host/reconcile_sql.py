@@ -1,20 +1,24 @@
 """Find ends without a completion event, and executions that came back after their end. Read only, in pages."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row
 
 from dlq_handler.database.engine import Database
-from dlq_handler.database.moments import age_seconds
+from dlq_handler.database.postgres_values import age_seconds
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.ends import HANDLER_ERROR, EndWithoutEvent, OwnEnd
-from dlq_handler.host.execution import TERMINAL, ExecutionStatus
-from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, PAGE_COLUMNS, execution_of, has_admission
-from dlq_handler.host.page import Page, Place
-from dlq_handler.host.workflow_tasks_sql import IS_WORKFLOW_TASK
+from dlq_handler.host.execution import TERMINAL, ExecutionStatus, Page, Place
+from dlq_handler.host.executions_sql import (
+    EXECUTION_COLUMNS,
+    IS_WORKFLOW_TASK,
+    PAGE_COLUMNS,
+    execution_of,
+    has_admission,
+)
 
 _TERMINAL = (
     "CAST(e.status AS text) IN (" + ", ".join(f"'{status.value}'" for status in sorted(TERMINAL)) + ")"
@@ -65,7 +69,7 @@ async def held_slots(
            AND coalesce(slot.activated_at, slot.created) <= statement_timestamp() - make_interval(secs => :held)
            AND e.updated <= statement_timestamp() - make_interval(secs => :held) AND NOT {_IS_SLOT_PUBLISHED}
          ORDER BY slot.id LIMIT :limit
-        """,  # noqa: S608  # our own text throughout
+        """,  # noqa: S608  # constant text
         held=float(held_seconds),
         again_after=float(again_after_seconds),
         limit=limit,
@@ -92,7 +96,7 @@ async def count_leaked_slots(database: Database, *, held_seconds: float) -> int 
              WHERE slot.status = 'active' AND {_TERMINAL}
                AND coalesce(slot.activated_at, slot.created) <= statement_timestamp() - make_interval(secs => :held)
                AND e.updated <= statement_timestamp() - make_interval(secs => :held)
-            """,  # noqa: S608  # our own text throughout
+            """,  # noqa: S608  # constant text
             held=float(held_seconds),
         )
     return row.slots if row is not None else None
@@ -111,7 +115,7 @@ async def ends_without_event(
          WHERE e.status = 'failed' AND e.updated <= :until
            AND (e.updated, e.id) > (:after_updated, :after_id)
          ORDER BY e.updated, e.id LIMIT :limit
-        """,  # noqa: S608  # our own text throughout
+        """,  # noqa: S608  # constant text
         error=HANDLER_ERROR,
         until=until,
         after_updated=after[0],
@@ -128,24 +132,31 @@ async def ends_without_event(
 
 
 async def own_ends(
-    tx: Transaction, after: Place, *, status: ExecutionStatus, until: datetime, limit: int
+    tx: Transaction,
+    after: Place,
+    *,
+    status: ExecutionStatus,
+    until: datetime,
+    limit: int,
+    outcomes: Collection[str],
 ) -> Page[OwnEnd, Place]:
     """Walk the executions of one status, for those that dlq-handler had ended before and that moved since.
+    `outcomes`: the decisions of the monitor that count as such an end.
 
-    Along the host's (status, updated) index, and from there to our records by key. The other way round, from the
+    Along the host's (status, updated) index, and from there to own records by key. The other way round, from the
     records, a flood of a million dead letters would be read again at every scan, for as long as they are kept.
     """
     # A terminal row that has not moved is as it was left. The transaction that wrote a running row may have begun
-    # before ours, and have waited for it.
+    # before dlq-handler's, and have waited for it.
     moved = "AND e.updated > {at}" if status.is_terminal else ""
     rows = await tx.rows(
         f"""
-        SELECT {EXECUTION_COLUMNS}, ours.at, ours.ended_by, ours.replica,
+        SELECT {EXECUTION_COLUMNS}, own_end.at, own_end.ended_by, own_end.replica,
                -- Only of those found: a result may have megabytes.
-               CASE WHEN ours.at IS NOT NULL THEN
+               CASE WHEN own_end.at IS NOT NULL THEN
                  coalesce(e.result ->> 'failed_by', e.result ->> 'abandoned_by', e.result ->> 'cancelled_by')
                END AS signature,
-               CASE WHEN ours.at IS NOT NULL THEN
+               CASE WHEN own_end.at IS NOT NULL THEN
                  (SELECT {age_seconds("last_heartbeat")}
                     FROM worker WHERE worker.id = e.worker)
                END AS heartbeat_age
@@ -158,15 +169,16 @@ async def own_ends(
              WHERE execution_id = e.id AND outcome = 'failed' AND NOT is_shadow {moved.format(at="decided_at")}
             UNION ALL
             SELECT decided_at, 'the monitor', replica FROM own.stale_decision
-             WHERE execution_id = e.id AND outcome IN ('failed', 'abandoned') AND NOT is_shadow
+             WHERE execution_id = e.id AND outcome = ANY (CAST(:outcomes AS text[])) AND NOT is_shadow
                    {moved.format(at="decided_at")}
-          ) AS ours ON true
+          ) AS own_end ON true
          ORDER BY e.updated, e.id
-        """,  # noqa: S608  # our own text throughout, and a member of our own enum
+        """,  # noqa: S608  # constant text, and a member of an own enum
         until=until,
         after_updated=after[0],
         after_id=after[1],
         limit=limit,
+        outcomes=list(outcomes),
     )
     return Page(
         found=[_own_end(row) for row in rows if row.at is not None],

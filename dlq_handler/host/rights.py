@@ -1,5 +1,12 @@
-"""The rights that dlq-handler's database role needs, and the GRANT statements for them. Connects to nothing."""
+"""The rights that dlq-handler's database role needs, and the GRANT statements for them. Pure.
 
+Triggers of the host run with the rights of the role that changes a row, so that role needs their rights too. PostgreSQL
+records no dependency of a function body on tables: the body itself is read, by its words. A name may be no table at all
+(`IS DISTINCT FROM old.status`), so the caller compares the names with the catalog. SQL that is put together at run time
+(`EXECUTE format(...)`) is found only where it names its table.
+"""
+
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -40,7 +47,7 @@ class Rights:
 
 _HOST_TABLES_READ = (
     "action",
-    # Read by a trigger of the host's on `execution`.
+    # Read by a trigger of the host on `execution`.
     "enforcement",
     "execution_admission_entry",
     # For `executions explain` and the page of an execution: Attune's own steps.
@@ -48,8 +55,7 @@ _HOST_TABLES_READ = (
     # The parent of a workflow must not be requested again.
     "workflow_execution",
 )
-# Written by triggers of the host's on `execution`, which run with the rights of dlq-handler's role. What other triggers
-# need is read from the database (host/trigger_needs_sql.py).
+# Written by the host's triggers on `execution`. The needs of other triggers are read from the database (grants_sql.py).
 _HOST_TABLES_WRITTEN = ("execution_history", "audit_event")
 _OWN_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 # The sequences behind columns of Attune's tables. Its history tables have none.
@@ -78,7 +84,7 @@ def own_needs(schema: str, tables: Iterable[str]) -> tuple[Need, ...]:
 
 
 def attune_rights(schema: str) -> Rights:
-    """For Attune's schema as it is known, without a look at any database."""
+    """For Attune's schema as it is known, without a database."""
     needs = host_needs(schema)
     inserted = dict.fromkeys(need.table for need in needs if need.privilege == "INSERT")
     return Rights(
@@ -119,3 +125,67 @@ def own_grants(role: str, schema: str) -> list[str]:
 def _privilege(need: Need) -> str:
     columns = f" ({', '.join(quoted(column) for column in need.columns)})" if need.columns else ""
     return need.privilege + columns
+
+
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_NAME = r'(?:"[^"]+"|[a-z_][a-z0-9_$]*)'
+_TABLE = rf"(?:(?P<schema>{_NAME})\s*\.\s*)?(?P<table>{_NAME})"
+_USE = re.compile(
+    rf"\b(?P<verb>insert\s+into|delete\s+from|update(?!\s+set\b)|from|join)\s+(?:only\s+)?{_TABLE}",
+    re.IGNORECASE,
+)
+_CALL = re.compile(rf"({_NAME})\s*\(", re.IGNORECASE)
+_CONFLICT = re.compile(r"\bon\s+conflict\b(?P<update>.*\bdo\s+update\b)?", re.IGNORECASE | re.DOTALL)
+_RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
+
+_PRIVILEGES = {
+    "insert into": ("INSERT",),
+    # Both read the rows that they change: by a condition, or by an expression.
+    "update": ("UPDATE", "SELECT"),
+    "delete from": ("DELETE", "SELECT"),
+    "from": ("SELECT",),
+    "join": ("SELECT",),
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableRight:
+    """A right on a name that may be a table. `schema` is None for a name that the search_path resolves."""
+
+    schema: str | None
+    table: str
+    privilege: str
+
+
+def rights_used(body: str) -> frozenset[TableRight]:
+    return frozenset(
+        right for statement in _COMMENT.sub(" ", body).split(";") for right in _rights_of(statement)
+    )
+
+
+def functions_called(body: str) -> frozenset[str]:
+    return frozenset(_folded(name) for name in _CALL.findall(_COMMENT.sub(" ", body)))
+
+
+def _rights_of(statement: str) -> set[TableRight]:
+    found = set()
+    for use in _USE.finditer(statement):
+        verb = " ".join(use["verb"].lower().split())
+        privileges = set(_PRIVILEGES[verb])
+        if verb == "insert into":
+            privileges |= _of_insert(statement)
+        schema = _folded(use["schema"]) if use["schema"] else None
+        found |= {TableRight(schema, _folded(use["table"]), privilege) for privilege in privileges}
+    return found
+
+
+def _of_insert(statement: str) -> set[str]:
+    """What an INSERT needs besides: it reads the rows that it meets, and those that it returns."""
+    conflict = _CONFLICT.search(statement)
+    more = {"SELECT"} if conflict or _RETURNING.search(statement) else set()
+    return more | {"UPDATE"} if conflict and conflict["update"] else more
+
+
+def _folded(name: str) -> str:
+    """As PostgreSQL reads it: in lower case, unless it is quoted."""
+    return name[1:-1] if name.startswith('"') else name.lower()

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.host.workflow_tasks_sql import OWN_RUN_LIMIT
+from dlq_handler.host.executions_sql import OWN_RUN_LIMIT
 
 # The age of a row that was changed before this moment decides nothing. A scan must not begin with such rows either:
 # those out of Python's range all read as one moment, and the batch behind it would be the same again.
@@ -36,12 +36,12 @@ _FILTERS = {
 # Of an available worker only the runs that a former process of it began, or may have begun.
 _UNCERTAIN_RUNS = f"""
     AND e.worker IS NOT NULL AND (e.worker <> ALL (CAST(:available AS bigint[])) OR EXISTS (
-        SELECT FROM unnest(CAST(:workers AS bigint[]), CAST(:gone_before AS timestamptz[]),
+        SELECT FROM unnest(CAST(:workers AS bigint[]), CAST(:former_until AS timestamptz[]),
                            CAST(:known_from AS timestamptz[]), CAST(:shared_from AS timestamptz[]),
                            CAST(:shared_until AS timestamptz[]))
-               AS process(worker, gone_before, known_from, shared_from, shared_until)
+               AS process(worker, former_until, known_from, shared_from, shared_until)
          WHERE process.worker = e.worker
-           AND (e.updated < process.gone_before
+           AND (e.updated < process.former_until
                 OR ((e.updated < coalesce(process.known_from, 'infinity')
                      OR (e.updated > process.shared_from AND e.updated < process.shared_until))
                     AND e.updated <= clock_timestamp() - make_interval(
@@ -53,7 +53,7 @@ _UNCERTAIN_RUNS = f"""
 class UncertainProcess:
     """Which runs of a worker its present process may not have begun, by the last change of their rows."""
 
-    gone_before: datetime | None
+    former_until: datetime | None
     """A process that has ended began every run before this time. None: unknown of any run."""
     known_from: datetime | None
     """The present process is not known to have begun any run before this time. None: nor any after it."""
@@ -97,14 +97,14 @@ async def find_candidates(
             condition = _UNCERTAIN_RUNS
             given |= {
                 "workers": list(processes),
-                "gone_before": [process.gone_before for process in processes.values()],
+                "former_until": [process.former_until for process in processes.values()],
                 "known_from": [process.known_from for process in processes.values()],
                 "shared_from": [process.shared_from for process in processes.values()],
                 "shared_until": [process.shared_until for process in processes.values()],
                 "grace_seconds": float(grace_seconds),
                 "run_limit_seconds": float(run_limit_seconds),
             }
-    # By statistics that are minutes old there may be so few that to read and sort them all looks cheap. In a flood that
+    # By statistics that are minutes old there may be so few that to read and sort them all seems cheap. In a flood that
     # would be done again for every batch; along the index a batch costs what it holds.
     await tx.run("SET LOCAL enable_sort = off")
     # A bare literal, because the enum's name is the host's own business, and compared as text no index would serve.
@@ -116,7 +116,7 @@ async def find_candidates(
            {condition}
            AND NOT {IS_REFUSED}
          ORDER BY e.updated, e.id LIMIT :limit
-        """,  # noqa: S608  # a member of our own enum
+        """,  # noqa: S608  # a member of an own enum
         not_after=not_after,
         updated=behind.updated if behind else _BEGINNING,
         id=behind.id if behind else -1,
@@ -133,7 +133,7 @@ async def own_run_limits(tx: Transaction, execution_ids: Collection[int]) -> dic
         SELECT id, seconds FROM (
             SELECT e.id, {OWN_RUN_LIMIT} AS seconds FROM execution e WHERE e.id = ANY (CAST(:ids AS bigint[]))
         ) AS own_limit WHERE seconds IS NOT NULL
-        """,  # noqa: S608  # our own text throughout
+        """,  # noqa: S608  # constant text
         ids=sorted(execution_ids),
     )
     return {row.id: row.seconds for row in rows}

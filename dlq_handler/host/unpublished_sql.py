@@ -15,11 +15,9 @@ from sqlalchemy import Row
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.ends import ENDED_BY_MONITOR, STOCK_MONITOR, EndedTask, MonitorEnd, UnconsumedInterval
-from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, has_admission
-from dlq_handler.host.page import Page, Place
+from dlq_handler.host.execution import ExecutionStatus, Page, Place
+from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, has_admission, retried_among
 from dlq_handler.host.reconcile_sql import IS_END_PUBLISHED, RESULT, end_without_event
-from dlq_handler.host.workflow_tasks_sql import retried_among
 
 _NEWEST_ENDS = 100
 """Of one minute and status."""
@@ -52,7 +50,7 @@ async def ends_within(
          WHERE e.status = '{status.value}' AND e.updated >= :began_at AND e.updated <= :last_observed_at
            AND (e.updated, e.id) > (:after_updated, :after_id)
          ORDER BY e.updated, e.id LIMIT :limit
-        """,  # noqa: S608  # our own text throughout, and a member of our own enum
+        """,  # noqa: S608  # constant text, and a member of an own enum
         began_at=interval.began_at,
         last_observed_at=interval.last_observed_at,
         after_updated=after[0],
@@ -90,7 +88,7 @@ async def tasks_with_slots(
                      AND e.updated <= statement_timestamp() - make_interval(secs => :held) AS is_ended
               FROM execution e WHERE e.id = slot.execution_id) AS e ON true
          ORDER BY slot.execution_id
-        """,  # noqa: S608  # our own text throughout
+        """,  # noqa: S608  # constant text
         held=float(held_seconds),
         after_id=after_id,
         limit=limit,
@@ -112,7 +110,7 @@ async def monitor_end(tx: Transaction, execution_id: int) -> MonitorEnd | None:
             SELECT began_at, last_observed_at FROM own.unconsumed_interval
              WHERE e.updated >= began_at AND e.updated <= last_observed_at ORDER BY id LIMIT 1) AS gap ON true
          WHERE e.id = :id AND CAST(e.status AS text) IN ({_STATUSES}) AND {_IS_SIGNED} AND NOT {IS_END_PUBLISHED}
-        """,  # noqa: S608  # our own text throughout
+        """,  # noqa: S608  # constant text
         id=execution_id,
         is_shadow=False,
     )
@@ -149,7 +147,7 @@ async def _ends(
           LEFT JOIN execution parent ON parent.id = e.parent
           LEFT JOIN LATERAL ({workflow}) AS workflow ON true
          WHERE e.id = ANY (CAST(:ids AS bigint[])) ORDER BY e.updated, e.id
-        """,  # noqa: S608  # our own text throughout
+        """,  # noqa: S608  # constant text
         ids=list(ids),
     )
     tasks = [row.id for row in rows if row.is_workflow_task]
@@ -204,7 +202,7 @@ async def count_monitor_ends(database: Database, *, within_seconds: float) -> tu
     monitor's result is small; a large one is not read.
 
     Only rows that still have a worker: deleting a worker moves the `updated` of every row that it ever had, and would
-    make ends of months ago look new.
+    make ends of months ago appear new.
     """
     newest = " UNION ALL ".join(
         f"""
@@ -213,7 +211,7 @@ async def count_monitor_ends(database: Database, *, within_seconds: float) -> tu
             AND updated > statement_timestamp() - make_interval(mins => minute + 1)
             AND updated <= statement_timestamp() - make_interval(mins => minute)
           ORDER BY updated DESC LIMIT :newest)
-        """  # noqa: S608  # a member of our own enum
+        """  # noqa: S608  # a member of an own enum
         for status in sorted(ENDED_BY_MONITOR)
     )
     async with database.transaction() as tx:
@@ -224,7 +222,7 @@ async def count_monitor_ends(database: Database, *, within_seconds: float) -> tu
              WHERE worker IS NOT NULL
                AND CASE WHEN pg_column_size(result) < 2000
                         THEN :monitor IN (result ->> 'failed_by', result ->> 'abandoned_by') END
-            """,  # noqa: S608  # our own text throughout
+            """,  # noqa: S608  # constant text
             newest=_NEWEST_ENDS,
             minutes=math.ceil(within_seconds / 60),
             monitor=STOCK_MONITOR,

@@ -15,13 +15,16 @@ from sqlalchemy import Row
 from dlq_handler.database.engine import Database
 from dlq_handler.database.expiry_sql import MayGoOn, always, delete_in_batches
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.host.execution import Execution, ExecutionStatus
-from dlq_handler.host.executions_sql import EXECUTION_COLUMNS, PAGE_COLUMNS, execution_of, has_admission
+from dlq_handler.host.execution import Execution, ExecutionStatus, Page, Place, Unscheduled
+from dlq_handler.host.executions_sql import (
+    EXECUTION_COLUMNS,
+    PAGE_COLUMNS,
+    execution_of,
+    has_admission,
+    is_workflow_parent,
+)
 from dlq_handler.host.messages import Destination, ExecutionMessage, repeated_request
-from dlq_handler.host.page import Page, Place
 from dlq_handler.host.stale_sql import IS_REFUSED
-from dlq_handler.host.unscheduled import Unscheduled
-from dlq_handler.host.workflow_tasks_sql import is_workflow_parent
 
 # With LIMIT 1, as EXISTS may be planned as a join of everything.
 _WAITS_FOR_SLOT = """
@@ -34,7 +37,7 @@ _COLUMNS = f"""
     again.last_at AS republished_at, coalesce(again.requests, 0) AS requests,
     coalesce((SELECT true FROM own.outbox WHERE outbox.execution_id = e.id AND outbox.confirmed_at IS NULL LIMIT 1),
              false) AS has_unconfirmed
-"""  # noqa: S608  # our own text throughout
+"""  # noqa: S608  # constant text
 
 # The scheduler reads the row. A config of megabytes, as a caller may give it, would fill the outbox.
 _CONFIG = "CASE WHEN pg_column_size(e.config) <= 8192 THEN CAST(e.config AS text) END AS config"
@@ -72,7 +75,7 @@ async def unscheduled_page(
                  ORDER BY e.updated, e.id LIMIT :limit) AS e
           {_REQUESTED_AGAIN}
          ORDER BY e.updated, e.id
-        """,  # noqa: S608  # our own text throughout
+        """,  # noqa: S608  # constant text
         age=float(older_than_seconds),
         after_updated=after[0],
         after_id=after[1],
@@ -92,7 +95,7 @@ async def unscheduled_row(tx: Transaction, execution_id: int) -> Unscheduled | N
         f"""
         SELECT {_COLUMNS}, {await is_workflow_parent(tx)} AS is_workflow_parent, {slot} AS waits_for_slot
           FROM execution e {_REQUESTED_AGAIN} WHERE e.id = :id
-        """,  # noqa: S608  # our own text throughout
+        """,  # noqa: S608  # constant text
         id=execution_id,
         is_shadow=False,
     )
@@ -114,7 +117,7 @@ async def count_overdue(database: Database, *, older_than_seconds: float) -> int
                AND coalesce(e.workflow_task ->> 'next_retry_at', '')
                    <= to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
                AND NOT {slot} AND NOT {await is_workflow_parent(tx)}
-            """,  # noqa: S608  # our own text throughout
+            """,  # noqa: S608  # constant text
             age=float(older_than_seconds),
         )
     return int(row.executions)
@@ -133,7 +136,7 @@ async def requests_for(
         f"""
         SELECT e.id, e.parent, e.enforcement, {_CONFIG} FROM execution e
          WHERE e.id = ANY (CAST(:ids AS bigint[])) ORDER BY e.id
-        """,  # noqa: S608  # our own text throughout
+        """,  # noqa: S608  # constant text
         ids=sorted(executions),
     )
     return [

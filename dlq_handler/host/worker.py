@@ -6,6 +6,7 @@ The only evidence is the age of its heartbeat, and only while the replica's own 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from dlq_handler.text import INT64
 
@@ -13,6 +14,15 @@ _LONGEST_ID = len(str(INT64[-1]))
 
 # In heartbeats. A worker that stops cleanly sets its status before its next heartbeat is due; a monitor does so later.
 _ON_TIME_BEATS = 1.5
+
+
+class WorkerStatus(StrEnum):
+    """The statuses of a worker that the host knows. A newer host may have others, so a row keeps its status as text."""
+
+    ACTIVE = "active"
+    INACTIVE = "inactive"
+    BUSY = "busy"
+    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +64,7 @@ class RegisteredWorker:
     def was_stopped(self, policy: "AvailabilityPolicy") -> bool:
         """The worker itself set its status when it stopped. A monitor sets the status much later."""
         heartbeat = self.worker.last_heartbeat
-        if self.status != "inactive" or heartbeat is None or self.updated is None:
+        if self.status != WorkerStatus.INACTIVE or heartbeat is None or self.updated is None:
             return False
         return (self.updated - heartbeat).total_seconds() <= policy.on_time_seconds
 

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from dlq_handler.database.engine import Database
-from dlq_handler.database.moments import age_seconds, readable
+from dlq_handler.database.postgres_values import age_seconds, readable
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.worker import RegisteredWorker, Worker
 
@@ -52,7 +52,7 @@ async def read_fleet(
              WHERE registered.role = 'action'
                AND (CAST(:within AS double precision) IS NULL OR registered.id = ANY (CAST(:also AS bigint[]))
                     OR {age_seconds("registered.last_heartbeat")} <= :within)
-            """,  # noqa: S608  # our own text throughout
+            """,  # noqa: S608  # constant text
             within=heard_within_seconds,
             also=sorted(also),
         )
@@ -68,7 +68,7 @@ async def read_workers(tx: Transaction, ids: Iterable[int] | None = None) -> dic
         f"""
         SELECT id, {readable("last_heartbeat")} AS last_heartbeat, {age_seconds("last_heartbeat")} AS age
           FROM worker WHERE CAST(:ids AS bigint[]) IS NULL OR id = ANY (CAST(:ids AS bigint[]))
-        """,  # noqa: S608  # our own text throughout
+        """,  # noqa: S608  # constant text
         ids=None if ids is None else sorted(set(ids)),
     )
     return {row.id: _worker(row) for row in rows}
@@ -119,7 +119,7 @@ async def list_workers(database: Database) -> list[RegisteredWorker]:
                            FROM execution WHERE status IN ('scheduled', 'running') GROUP BY worker
                         ) AS load ON load.worker = w.id
              ORDER BY w.id
-            """  # noqa: S608  # our own text throughout
+            """  # noqa: S608  # constant text
         )
     return [
         RegisteredWorker(
@@ -139,15 +139,15 @@ async def list_workers(database: Database) -> list[RegisteredWorker]:
     ]
 
 
-async def look_at_worker(database: Database, worker_id: int) -> tuple[Worker | None, datetime]:
-    """The worker, None when its row is gone, and the database's clock."""
+async def read_worker_and_time(database: Database, worker_id: int) -> tuple[Worker | None, datetime]:
+    """The worker, None when its row was deleted, and the database's clock."""
     async with database.transaction() as tx:
         rows = await tx.rows(
             f"""
             SELECT w.id, {readable("w.last_heartbeat")} AS last_heartbeat, clock_timestamp() AS now,
                    {age_seconds("w.last_heartbeat")} AS age
               FROM (VALUES (1)) AS one(row) LEFT JOIN worker w ON w.id = :id
-            """,  # noqa: S608  # our own text throughout
+            """,  # noqa: S608  # constant text
             id=worker_id,
         )
     [row] = rows

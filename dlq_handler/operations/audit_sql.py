@@ -1,12 +1,13 @@
 """The audit: one record per operation, written in its transaction. Appended, never changed."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import OPERATION_RECORDED, Topic
-from dlq_handler.operations.operation import Action, Actor, Operation
+from dlq_handler.operations.operation import Action, Actor, Operation, target_of
 from dlq_handler.text import storable
 
 
@@ -15,20 +16,22 @@ async def record(
     actor: Actor,
     action: Action,
     *,
-    target: str | None = None,
+    letter_ids: Sequence[int] = (),
+    group_id: str | None = None,
     comment: str | None = None,
     result: str,
 ) -> int:
     """Late in its transaction: it also adds a history event, and transactions that add one wait for each other."""
     [row] = await tx.rows(
         """
-        INSERT INTO own.operation (at, username, client, action, target, comment, result)
-        VALUES (clock_timestamp(), :username, :client, :action, :target, :comment, :result) RETURNING id
+        INSERT INTO own.operation (at, username, client, action, letter_ids, group_id, comment, result)
+        VALUES (clock_timestamp(), :username, :client, :action, :letter_ids, :group_id, :comment, :result) RETURNING id
         """,
         username=storable(actor.username),
         client=actor.client.value,
         action=action.value,
-        target=None if target is None else storable(target),
+        letter_ids=list(letter_ids),
+        group_id=None if group_id is None else storable(group_id),
         comment=None if comment is None else storable(comment),
         result=storable(result),
     )
@@ -37,7 +40,7 @@ async def record(
         topic=Topic.AUDIT,
         kind=OPERATION_RECORDED,
         subject=action.value,
-        detail=target,
+        detail=target_of(letter_ids, group_id),
         replica=actor.username,
     )
     return int(row.id)
@@ -56,7 +59,7 @@ async def list_operations(
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
-            SELECT id, at, username, client, action, target, comment, result FROM own.operation
+            SELECT id, at, username, client, action, letter_ids, group_id, comment, result FROM own.operation
              WHERE (CAST(:before_id AS bigint) IS NULL OR id < :before_id)
                AND (CAST(:action AS text) IS NULL OR action = :action)
                AND (CAST(:username AS text) IS NULL OR username = :username)
@@ -68,6 +71,25 @@ async def list_operations(
             username=None if username is None else storable(username),
             since=since,
             limit=limit,
+        )
+    return [Operation(**row._asdict()) for row in rows]
+
+
+async def operations_on(
+    database: Database, *, letter_ids: Sequence[int], group_ids: Sequence[str], since: datetime
+) -> list[Operation]:
+    """Those about one of these dead letters, or about a group of theirs."""
+    async with database.transaction() as tx:
+        rows = await tx.rows(
+            """
+            SELECT id, at, username, client, action, letter_ids, group_id, comment, result FROM own.operation
+             WHERE at >= :since AND (letter_ids && CAST(:letter_ids AS bigint[])
+                                     OR group_id = ANY (CAST(:group_ids AS text[])))
+             ORDER BY id DESC LIMIT 500
+            """,
+            since=since,
+            letter_ids=list(letter_ids),
+            group_ids=list(group_ids),
         )
     return [Operation(**row._asdict()) for row in rows]
 

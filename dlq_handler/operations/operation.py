@@ -1,5 +1,6 @@
 """An operation: what a person did with dlq-handler, and the comment given for it. The audit lists these."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -32,6 +33,22 @@ class Operation:
     username: str
     client: str
     action: str
-    target: str | None
+    letter_ids: Sequence[int]
+    group_id: str | None
     comment: str | None
     result: str
+
+    @property
+    def target(self) -> str | None:
+        return target_of(self.letter_ids, self.group_id)
+
+
+def target_of(letter_ids: Sequence[int], group_id: str | None) -> str | None:
+    """In words. None: the operation is about no dead letter."""
+    if group_id is not None:
+        return f"group {group_id}"
+    if not letter_ids:
+        return None
+    shown = ", ".join(str(one) for one in letter_ids[:5])
+    more = f" and {len(letter_ids) - 5} more" if len(letter_ids) > 5 else ""
+    return f"letter {shown}" if len(letter_ids) == 1 else f"letters {shown}{more}"

@@ -13,12 +13,17 @@ import structlog
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql, reprocess_sql
 from dlq_handler.dead_letters.decision import REPROCESSABLE
-from dlq_handler.dead_letters.filter import CappedCount
+from dlq_handler.dead_letters.listing import (
+    CappedCount,
+    LetterState,
+    brake_version,
+    group_version,
+    letters_version,
+)
 from dlq_handler.dead_letters.reprocess import Reprocessed
-from dlq_handler.dead_letters.state_version import LetterState, brake_version, group_version, letters_version
 from dlq_handler.errors import Unavailable
 from dlq_handler.operations import audit_sql
-from dlq_handler.operations.operation import Action, Actor
+from dlq_handler.operations.operation import Action, Actor, target_of
 from dlq_handler.safety import brake_sql
 from dlq_handler.safety.brake import BrakeView
 from dlq_handler.text import in_units
@@ -78,12 +83,12 @@ class Operations:
     ) -> Released:
         """`version` None, here and below: any state."""
         async with self._database.transaction() as tx:
-            seen = await brake_sql.look(tx)
+            seen = await brake_sql.read_brake(tx)
             _expect(version, brake_version(seen.state), "the brake")
             is_released = await brake_sql.release(
                 tx, by=actor.username, for_seconds=for_seconds, seen=seen.state
             )
-            view = await brake_sql.look(tx)
+            view = await brake_sql.read_brake(tx)
             if not is_released:
                 # Another operator released it between the two statements.
                 raise Changed("the brake", version=brake_version(view.state))
@@ -110,29 +115,35 @@ class Operations:
         """
         if self._reprocessor is None:
             raise Impossible("in shadow mode no execution is ended, so no dead letter is reprocessed")
+        named = letter_ids or ()
         refused: dict[int, str] = {}
         left = _NONE
         async with self._database.transaction() as tx:
             if group is not None:
                 reached = await reprocess_sql.lock_group(tx, group)
                 _expect(version, group_version(await reprocess_sql.digest_of(tx, reached)), "the group")
-                queued, target = await reprocess_sql.queue_reprocessing(tx, reached), f"group {group}"
+                queued = await reprocess_sql.queue_reprocessing(tx, reached)
                 left = await reprocess_sql.left_in_group(tx, group)
             else:
-                named = letter_ids or ()
                 found = await reprocess_sql.lock_letters(tx, named)
                 if found:
                     subject = "the dead letter" if len(found) == 1 else "one of the dead letters"
                     _expect(version, letters_version(found), subject)
                 refused = _refused(named, found)
-                queued, target = await reprocess_sql.queue_reprocessing(tx, named), _target(named)
+                queued = await reprocess_sql.queue_reprocessing(tx, named)
             if not queued:
                 return QueuedReprocessing(operation_id=None, letter_ids=(), refused=refused)
             result = f"{len(queued)} queued for reprocessing" + (f", {left} left" if left.count else "")
             operation_id = await audit_sql.record(
-                tx, actor, Action.LETTERS_REPROCESS, target=target, comment=comment, result=result
+                tx,
+                actor,
+                Action.LETTERS_REPROCESS,
+                letter_ids=named,
+                group_id=group,
+                comment=comment,
+                result=result,
             )
-        _log(operation_id, actor, Action.LETTERS_REPROCESS, target)
+        _log(operation_id, actor, Action.LETTERS_REPROCESS, target_of(named, group))
         decided, waiting = await self._decide(
             self._reprocessor, queued if at_once is None else queued[:at_once]
         )
@@ -148,15 +159,14 @@ class Operations:
 
     async def read_body(self, actor: Actor, letter_id: int) -> bytes | None:
         """As it was received, unmasked. None: no such dead letter on record."""
-        target = f"letter {letter_id}"
         async with self._database.transaction() as tx:
             body = await reprocess_sql.raw_body(tx, letter_id)
             if body is None:
                 return None
             operation_id = await audit_sql.record(
-                tx, actor, Action.LETTER_BODY_READ, target=target, result=f"{len(body)} bytes"
+                tx, actor, Action.LETTER_BODY_READ, letter_ids=[letter_id], result=f"{len(body)} bytes"
             )
-        _log(operation_id, actor, Action.LETTER_BODY_READ, target)
+        _log(operation_id, actor, Action.LETTER_BODY_READ, target_of([letter_id], None))
         return body
 
     async def _decide(
@@ -213,9 +223,3 @@ def _reason_to_refuse(record: LetterState | None) -> str | None:
     if record.outcome not in REPROCESSABLE:
         return f"its outcome is final: {record.outcome.value}"
     return None
-
-
-def _target(letter_ids: Sequence[int]) -> str:
-    shown = ", ".join(str(one) for one in letter_ids[:5])
-    more = f" and {len(letter_ids) - 5} more" if len(letter_ids) > 5 else ""
-    return f"letter {shown}" if len(letter_ids) == 1 else f"letters {shown}{more}"

@@ -57,26 +57,6 @@ class BrakeView:
     now: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class NoLimit:
-    """Any number may be ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """At most this many may be ended."""
-
-    executions: int
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Nothing may be ended. `until` None: until an operator releases the brake."""
-
-    until: datetime | None
-    explanation: str
-
-
 def mode_of(view: BrakeView, options: BrakeOptions) -> BrakeMode:
     state = view.state
     if not options.is_on:
@@ -89,15 +69,16 @@ def mode_of(view: BrakeView, options: BrakeOptions) -> BrakeMode:
     return BrakeMode.NORMAL
 
 
-def room_for(view: BrakeView, options: BrakeOptions) -> NoLimit | Room | Hold:
+def room_for(view: BrakeView, options: BrakeOptions) -> int | None:
+    """How many executions may be ended; None: any number."""
     match mode_of(view, options):
         case BrakeMode.OFF | BrakeMode.RELEASED:
-            return NoLimit()
+            return None
         case BrakeMode.HOLDING:
-            return Hold(view.state.hold_until, view.state.explanation or "tripped")
+            return 0
         case BrakeMode.NORMAL | BrakeMode.LIMITED:
             # Transactions that asked at the same time may have exceeded the limit together: never below zero.
-            return Room(max(0, options.max_decisions_per_minute - view.ended_last_minute))
+            return max(0, options.max_decisions_per_minute - view.ended_last_minute)
 
 
 def must_take_turns(view: BrakeView, options: BrakeOptions, *, batch_size: int) -> bool:
@@ -106,11 +87,10 @@ def must_take_turns(view: BrakeView, options: BrakeOptions, *, batch_size: int) 
     In limited mode always: then the limit is exact. Before the brake trips only while there is little room: until
     then transactions that ask at the same time may each exceed the limit by one batch.
     """
-    room = room_for(view, options)
-    if not isinstance(room, Room):
+    mode, room = mode_of(view, options), room_for(view, options)
+    if room is None or mode is BrakeMode.HOLDING:
         return False
-    has_little_room = room.executions < TURNS_BELOW_BATCHES * batch_size
-    return has_little_room or mode_of(view, options) is BrakeMode.LIMITED
+    return room < TURNS_BELOW_BATCHES * batch_size or mode is BrakeMode.LIMITED
 
 
 def why_tripped(view: BrakeView, options: BrakeOptions, *, changed: int, left_out: int) -> str:

@@ -7,7 +7,6 @@ the limit by one batch. Never: ends or decides anything itself.
 """
 
 from datetime import datetime
-from typing import assert_never
 
 import structlog
 
@@ -16,15 +15,12 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.errors import Braked, Contended, Unavailable
 from dlq_handler.health import Readiness
-from dlq_handler.loop import MISSED_LOOKS
+from dlq_handler.loop import MISSED_POLLS
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety import brake_sql as store
 from dlq_handler.safety.brake import (
     BrakeMode,
     BrakeView,
-    Hold,
-    NoLimit,
-    Room,
     in_words,
     mode_of,
     must_take_turns,
@@ -77,7 +73,7 @@ class Brake:
 
     def recent_view(self) -> BrakeView | None:
         """None if the database was never read, or too long ago, also while the next read hangs."""
-        is_old = monotonic_seconds() - self._read_at > MISSED_LOOKS * self._interval_seconds
+        is_old = monotonic_seconds() - self._read_at > MISSED_POLLS * self._interval_seconds
         return None if is_old else self._view
 
     def _state_number(self) -> int | None:
@@ -95,28 +91,21 @@ class Brake:
         """
         if not self._options.is_on:
             return None
-        view = await store.look(tx)
+        view = await store.read_brake(tx)
         if must_take_turns(view, self._options, batch_size=self._batch_size):
             await store.lock_room(tx)
             # The count now includes every transaction that held the lock before.
-            view = await store.look(tx)
+            view = await store.read_brake(tx)
         self._report(view)
-        match room_for(view, self._options):
-            case NoLimit():
-                return None
-            case Room(executions=executions):
-                return executions
-            case Hold():
-                raise Braked(in_words(view, self._options) or "tripped")
-            case never:
-                assert_never(never)
+        self.check()
+        return room_for(view, self._options)
 
     async def check_now(self, tx: Transaction) -> None:
         """Raises `Braked` while the brake holds. Takes no lock, and needs the rights of an ending transaction."""
         await store.rehearse(tx)
         if not self._options.is_on:
             return
-        view = await store.look(tx)
+        view = await store.read_brake(tx)
         self._report(view)
         self.check()
 
@@ -133,7 +122,7 @@ class Brake:
         """
         if left_out == 0 or not self._options.is_on:
             return
-        view = await store.look(tx)
+        view = await store.read_brake(tx)
         if mode_of(view, self._options).is_tripped:
             return
         explanation = why_tripped(view, self._options, changed=changed, left_out=left_out)
@@ -151,7 +140,7 @@ class Brake:
             raise
 
     async def read(self, tx: Transaction) -> None:
-        self._report(await store.look(tx))
+        self._report(await store.read_brake(tx))
 
     def note_unread(self) -> None:
         """The database did not answer."""
@@ -168,9 +157,8 @@ class Brake:
     def _report(self, view: BrakeView) -> None:
         mode, state = mode_of(view, self._options), view.state
         self._view, self._read_at = view, monotonic_seconds()
-        is_holding = isinstance(room_for(view, self._options), Hold)
         words = in_words(view, self._options)
-        self._holding = (words or "tripped") if is_holding else None
+        self._holding = words if mode is BrakeMode.HOLDING else None
         self._readiness.note(NOTE, words)
         if mode.is_tripped and state.tripped_at not in self._logged:
             log.error(

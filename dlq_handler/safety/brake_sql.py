@@ -13,7 +13,7 @@ KEPT_SECONDS = 180
 _LOCK_CLASS = 1_145_852_235
 
 
-async def look(tx: Transaction) -> BrakeView:
+async def read_brake(tx: Transaction) -> BrakeView:
     """State and count in one statement. The count includes what this transaction has ended."""
     # Joined to a constant row: with an empty table the brake is in its normal state. By the statement's time, because
     # an index cannot be searched by a clock that moves.

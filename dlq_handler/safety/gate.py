@@ -1,7 +1,7 @@
 """The safety gate: is what dlq-handler reads from the database reliable? Pure.
 
-Some causes make every decision wrong (the wrong rows), so nothing is decided. Others only make heartbeats look old, so
-only decisions that depend on heartbeats wait. A clock that jumps ahead also makes rows look old for ever: their ages
+Some causes make every decision wrong (the wrong rows), so nothing is decided. Others only make heartbeats seem old, so
+only decisions that depend on heartbeats wait. A clock that jumps ahead also makes rows seem old for ever: their ages
 count from the jump.
 """
 
@@ -14,7 +14,7 @@ LEAST_LETTERS = 20
 """Fewer prove nothing: a handful of executions may have been deleted."""
 REMEMBERED = 200
 
-# A slow answer or a slewed clock may differ by this much; it makes no heartbeat look old.
+# A slow answer or a slewed clock may differ by this much; it makes no heartbeat seem old.
 JUMP_SECONDS = 5.0
 
 
@@ -48,7 +48,7 @@ class GateState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClockLook:
+class ClockReading:
     """The database's time, and the process clock before and after the question."""
 
     database_time: datetime
@@ -56,7 +56,7 @@ class ClockLook:
     answered_at: float
 
 
-def jump_seconds(before: ClockLook, after: ClockLook) -> float:
+def jump_seconds(before: ClockReading, after: ClockReading) -> float:
     """By how much the database's clock jumped ahead (back: below 0) of the process clock between two reads; 0: no jump.
 
     Slow answers are no jump: the time that passed on the process clock lies between two bounds.
@@ -70,12 +70,12 @@ def jump_seconds(before: ClockLook, after: ClockLook) -> float:
     return 0.0
 
 
-def steady_after(jumped: float, look: ClockLook, *, before: datetime | None) -> datetime | None:
+def steady_after(jumped: float, reading: ClockReading, *, before: datetime | None) -> datetime | None:
     """The moment from which ages count after the clock has jumped by this many seconds."""
     if jumped > 0:
-        return look.database_time
+        return reading.database_time
     # The clock was set back: counted from a moment in the future, nothing would end until then.
-    return min(before, look.database_time) if before else None
+    return min(before, reading.database_time) if before else None
 
 
 def recall(recent: Mapping[int, bool], found: Iterable[tuple[int, bool]]) -> dict[int, bool]:

@@ -16,11 +16,11 @@ from dlq_handler.database.transaction import Transaction
 from dlq_handler.errors import Contended, GateClosed, Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.host import database_state_sql
-from dlq_handler.loop import MISSED_LOOKS
+from dlq_handler.loop import MISSED_POLLS
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety.gate import (
     REMEMBERED,
-    ClockLook,
+    ClockReading,
     GateCause,
     GateState,
     is_right_again,
@@ -59,7 +59,7 @@ class Gate:
         self._causes: dict[GateCause, str] = {}
         # The process clock after the last read.
         self._read_at: float | None = None
-        self._clock: ClockLook | None = None
+        self._clock: ClockReading | None = None
         self._steady_since: datetime | None = None
         # The process clock when heartbeats were last found unreliable.
         self._distrusted_at = float("-inf")
@@ -76,7 +76,7 @@ class Gate:
     def steady_since(self) -> datetime | None:
         """The database's time of the first read after its clock had jumped ahead; None: it has not jumped.
 
-        Rows that were written before look older than they are: count no age from before.
+        Rows that were written before seem older than they are: count no age from before.
         """
         return self._steady_since
 
@@ -97,7 +97,7 @@ class Gate:
         # What stops everything stays until the next read.
         return True if cause in self._stopping() else None
 
-    async def look(self) -> GateState:
+    async def read_state(self) -> GateState:
         """The state to show. It depends on the age of the last read."""
         if self._read_at is None:
             # Otherwise the answer during a start would be "unknown".
@@ -137,11 +137,11 @@ class Gate:
 
     def see_clock(self, database_time: datetime, *, asked_at: float, answered_at: float) -> None:
         """Call it whenever the database's clock was read, before anything is decided by it."""
-        look = ClockLook(database_time=database_time, asked_at=asked_at, answered_at=answered_at)
-        before, self._clock = self._clock, look
-        jumped = jump_seconds(before, look) if before else 0.0
+        reading = ClockReading(database_time=database_time, asked_at=asked_at, answered_at=answered_at)
+        before, self._clock = self._clock, reading
+        jumped = jump_seconds(before, reading) if before else 0.0
         if jumped:
-            self._steady_since = steady_after(jumped, look, before=self._steady_since)
+            self._steady_since = steady_after(jumped, reading, before=self._steady_since)
             self._distrust_heartbeats(GateCause.CLOCK_JUMP, f"the database's clock jumped by {jumped:+.0f} s")
 
     async def tick(self) -> None:
@@ -217,6 +217,6 @@ class Gate:
         if self._read_at is None:
             return "this replica has not read the database yet"
         seconds = monotonic_seconds() - self._read_at
-        if seconds <= MISSED_LOOKS * self._interval_seconds:
+        if seconds <= MISSED_POLLS * self._interval_seconds:
             return None
         return f"this replica read the database {seconds:.0f} s ago for the last time"

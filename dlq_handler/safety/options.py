@@ -10,21 +10,13 @@ from dlq_handler.options import OwnSection, Seconds
 class BrakeOptions(OwnSection):
     """Stops a mass failure. One state for all replicas."""
 
-    max_decisions_per_minute: Annotated[int, Field(ge=0, le=10_000_000)] = Field(
-        default=10_000,
-        description=(
-            "Maximum number of executions that all replicas together end in 60 seconds before the brake trips. Each "
-            "batch that runs at that moment may exceed it once, by its own size (`batch.size`, `monitor.batch_size`). "
-            "Once the brake has tripped the limit is exact. 0 means no limit."
-        ),
-    )
-    hold_seconds: Annotated[Seconds, Field(ge=0, le=7 * 86_400)] = Field(
-        default=600,
-        description=(
-            "Seconds for which dlq-handler then ends nothing, before it goes on at that rate. 0 means until "
-            "`dlq-handler brake release`."
-        ),
-    )
+    max_decisions_per_minute: Annotated[int, Field(ge=0, le=10_000_000)] = 10_000
+    """Maximum number of executions that all replicas together end in 60 seconds before the brake trips. Each batch that
+    runs at that moment may exceed it once, by its own size (`batch.size`, `monitor.batch_size`). Once the brake has
+    tripped the limit is exact. 0 means no limit."""
+    hold_seconds: Annotated[Seconds, Field(ge=0, le=7 * 86_400)] = 600
+    """Seconds for which dlq-handler then ends nothing, before it goes on at that rate. 0 means until `dlq-handler brake
+    release`."""
 
     @property
     def is_on(self) -> bool:
@@ -34,10 +26,6 @@ class BrakeOptions(OwnSection):
 class GateOptions(OwnSection):
     """No decisions while what dlq-handler reads from the database is unreliable."""
 
-    unknown_percent: Annotated[int, Field(ge=0, le=100)] = Field(
-        default=50,
-        description=(
-            "Percentage of unknown executions, among 20 or more dead letters, at which dlq-handler stops: it may "
-            "use the wrong database. 0 disables the check."
-        ),
-    )
+    unknown_percent: Annotated[int, Field(ge=0, le=100)] = 50
+    """Percentage of unknown executions, among 20 or more dead letters, at which dlq-handler stops: it may use the wrong
+    database. 0 disables the check."""

@@ -8,9 +8,8 @@ import asyncio
 
 import structlog
 
-from dlq_handler.broker.publish.publish_checker import PublishChecker, PublishCheckRefused
-from dlq_handler.broker.publish.publish_recorder import PublishRecorder
-from dlq_handler.broker.publish.publishes import CONFIRMED_WITHIN_SECONDS
+from dlq_handler.broker.publish_times import CONFIRMED_WITHIN_SECONDS, PublishRecorder
+from dlq_handler.broker.publisher import PublishChecker, PublishCheckRefused
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.loop import every
 from dlq_handler.tasks import task_group

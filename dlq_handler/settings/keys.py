@@ -1,11 +1,16 @@
-"""Every key, from the models: its name, its variable, its default, what is allowed.
+"""The keys of the settings: name, variable, default, what is allowed; problems with them; the key that was meant.
 
 The models are the only list of keys: messages, `config show` and the configuration reference all walk it.
 """
 
-from collections.abc import Iterator
+import ast
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cache
+from itertools import pairwise
+from pathlib import Path as FilePath
 from typing import Any
 
 from pydantic import BaseModel
@@ -43,7 +48,7 @@ class Key:
 
     @property
     def description(self) -> str:
-        return str(self.schema.get("description", ""))
+        return _descriptions_of(self.section)[self.attributes[-1]]
 
     @property
     def is_secret(self) -> bool:
@@ -96,6 +101,22 @@ def _schemas_of(section: type[BaseModel]) -> dict[str, dict[str, Any]]:
     return schemas
 
 
+@cache
+def _descriptions_of(section: type[BaseModel]) -> dict[str, str]:
+    """The text below each field. Only the configuration reference needs it."""
+    [definition] = ast.parse(inspect.getsource(section)).body
+    body = definition.body if isinstance(definition, ast.ClassDef) else []
+    return {
+        field.target.id: " ".join(below.value.value.split())
+        for field, below in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }
+
+
 def _sections_of(model: type[BaseModel], path: Path) -> Iterator[tuple[Path, str]]:
     for attribute, field in model.model_fields.items():
         if (section := _section(field.annotation)) is not None:
@@ -134,3 +155,93 @@ def _range(schema: dict[str, Any]) -> str:
     least = schema.get("minimum", schema.get("exclusiveMinimum"))
     above = "above" if "exclusiveMinimum" in schema else "from"
     return f" {above} {least} to {schema['maximum']}" if least is not None else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One correction to make: file or variable, key, what was given, what is allowed, what to do."""
+
+    where: str
+    key: str
+    found: str
+    wanted: str
+    remedy: str
+
+    def __str__(self) -> str:
+        subject = f"{self.where}: {self.key}" if self.key else self.where
+        return f"{subject} {self.found}; wanted {self.wanted}; {self.remedy}"
+
+
+class ConfigError(Exception):
+    """The settings cannot be used. Carries every problem found, not only the first."""
+
+    exit_code = 78
+
+    def __init__(self, problems: Iterable[Problem], files: Iterable[FilePath] = ()) -> None:
+        self.problems = tuple(problems)
+        self.files = tuple(files)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+ALIKE = 0.75
+
+
+def meant_own(path: Path) -> Path | None:
+    """The key of `dlq_handler:` that is most similar to `path`, also if it is in a wrong section."""
+    if path[1:] in known_keys():
+        return path[1:]  # one of Attune's keys, in the wrong section
+    above = [path[:end] for end in range(len(path)) if path[:end] in known_sections()]
+    candidates = [known for known in _known() if known[0] == OWN_SECTION and known not in above]
+    best = max(candidates, key=lambda known: _likeness_of_own(path, known))
+    return best if _likeness_of_own(path, best) >= ALIKE else None
+
+
+def unknown_own_key(where: str, path: Path, spell: Callable[[Path], str]) -> Problem:
+    """`spell` writes a key as it is written at that place: with dots in a file, in capitals in a variable."""
+    if path in known_sections():
+        found, remedy = "is a section and has no value of its own", "give its keys one by one"
+    elif (meant := meant_own(path)) is not None:
+        found, remedy = "is not a key of dlq-handler", f"did you mean {spell(meant)}?"
+    else:
+        found, remedy = "is not a key of dlq-handler", "remove it"
+    return Problem(
+        where=where,
+        key=".".join(path),
+        found=found,
+        wanted="a key of docs/reference/configuration.md",
+        remedy=remedy,
+    )
+
+
+def meant_elsewhere(path: Path) -> Path | None:
+    """The key that a name outside `dlq_handler:` was perhaps meant to be.
+
+    Strict, because Attune has many keys of its own: every part must be alike.
+    """
+    if path in _known():
+        return None
+    if path[0] != OWN_SECTION and _alike(path[0], OWN_SECTION):
+        corrected = (OWN_SECTION, *path[1:])
+        return corrected if corrected in _known() else meant_own(corrected) or (OWN_SECTION,)
+    return next((key for key in known_keys() if len(key) == len(path) and all(map(_alike, path, key))), None)
+
+
+def _known() -> list[Path]:
+    return [*known_keys(), *known_sections()]
+
+
+def _likeness_of_own(path: Path, known: Path) -> float:
+    # `batch_size` for `batch.size` and `port` for `http.port` are the usual slips, besides letters swapped.
+    whole = _likeness(".".join(path[1:]).replace("_", "."), ".".join(known[1:]).replace("_", "."))
+    same_place = path[:-1] == known[:-1]
+    in_place = _likeness(path[-1], known[-1]) if same_place else 0.0
+    same_name = path[-1] == known[-1] or (same_place and path[-1].endswith(f"_{known[-1]}"))
+    return max(whole, in_place, 0.8 if same_name else 0.0)
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other).ratio()
+
+
+def _alike(one: str, other: str) -> bool:
+    return one == other or _likeness(one, other) >= ALIKE

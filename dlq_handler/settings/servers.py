@@ -1,17 +1,27 @@
-"""Broker and management API as the settings describe them. Nothing is connected until it is used."""
+"""Broker, management API and view collector as the settings describe them. Nothing is connected until it is used."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from urllib.parse import unquote
 
+from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
+from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.client.connection import BrokerAddress
+from dlq_handler.broker.consumer import QueueConsumer
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX, vhost_of
-from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.broker.publisher import Publisher
+from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.diagnosis.ask_replica import AskedGate
+from dlq_handler.diagnosis.collector import ViewCollector
+from dlq_handler.diagnosis.collector_database import CollectorOptions
+from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
 from dlq_handler.metrics import Metrics
 from dlq_handler.settings.model import Settings
 from dlq_handler.workers.connection_source import ConnectionSource
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
 
 
 def broker_of(settings: Settings, *, metrics: Metrics | None = None) -> BrokerAddress:
@@ -54,3 +64,54 @@ async def open_publisher(settings: Settings, address: BrokerAddress) -> AsyncIte
         yield publisher
     finally:
         await publisher.close()
+
+
+# A person waits for the answer.
+CALL_TIMEOUT_SECONDS = 5.0
+
+
+def view_collector(
+    settings: Settings,
+    database: Database,
+    link: AdminConnection,
+    gate: AskedGate,
+    *,
+    queues: QueueCounter | None = None,
+    observer: WorkerQueueObserver | None = None,
+    source: QueueConsumer[DeadLetter] | None = None,
+) -> ViewCollector:
+    """In a replica: `queues` and `observer` are those of its background checks, `source` is its intake. A command
+    has none of them.
+    """
+    api = management_api_of(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
+    queues = queues or QueueCounter(link, names=api.queue_names, asks_all_once=True)
+    observer = observer or WorkerQueueObserver(
+        link, api=api, names=settings.worker_queues, probes_ttl=False, queues=queues
+    )
+    return ViewCollector(
+        database,
+        link,
+        api,
+        observer,
+        _options(settings),
+        queues=queues,
+        expectation=settings.expectation,
+        gate=gate,
+        source=source,
+    )
+
+
+def _options(settings: Settings) -> CollectorOptions:
+    own = settings.dlq_handler
+    return CollectorOptions(
+        availability=settings.availability,
+        brake=settings.dlq_handler.brake,
+        canary=own.canary if own.canary.enabled else None,
+        lease=settings.lease if own.monitor.enabled else None,
+        intake_queue=settings.blueprint.intake_queue,
+        completed_queue=COMPLETED_QUEUE,
+        requests_queue=REQUESTS_QUEUE,
+        monitor=settings.dlq_handler.monitor,
+        is_shadow=own.shadow.enabled,
+        attune_monitor_is_enabled=settings.executor.enable_timeout_monitor,
+    )

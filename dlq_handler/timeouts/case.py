@@ -1,9 +1,10 @@
 """The facts about one execution that may be stale, and what follows from them without any decision. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from dlq_handler.broker.publish.publishes import PublishView
+from dlq_handler.broker.publish_times import PublishView
 from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker, is_unavailable
 from dlq_handler.text import rounded
@@ -13,6 +14,12 @@ from dlq_handler.workers.worker_process import ProcessView
 
 # For a worker to end a run at its limit and to write so.
 RUN_GRACE_SECONDS = 60.0
+
+WorkerQueues = Mapping[int, QueueObservation | None]
+"""By worker. None: the worker has no queue. A worker that is missing is unknown."""
+
+Processes = Mapping[int, ProcessView]
+"""By worker; of workers that run an execution which the present process is not known to have begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +37,26 @@ class StaleLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScanFacts:
+    """What a scan knows about the workers of a batch of candidates."""
+
+    queues: WorkerQueues
+    checks: dict[int, WorkerObservation]
+    """The checks of this scan so far. Grows as batches are committed: a scan checks each worker once."""
+    longest_ttl_ms: int | None = None
+    """The longest TTL of any worker queue observed."""
+    intake_undrained_seconds: float | None = None
+    """How long dead letters may have been waiting in the intake queue; None: they are not."""
+    processes: Processes = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
     """What is known about the worker of an execution at this moment."""
 
     row: Worker | None = None
     """None: the worker has no row."""
-    look: WorkerObservation | None = None
+    check: WorkerObservation | None = None
     queue: QueueObservation | None = None
     """None: the worker has no queue, if `is_queue_known`."""
     is_queue_known: bool = False
@@ -104,7 +125,7 @@ class StaleCase:
 
     @property
     def are_heartbeats_believed(self) -> bool:
-        """After a database outage every heartbeat looks old, or is from a worker that has stopped since."""
+        """After a database outage every heartbeat appears old, or is from a worker that has stopped since."""
         return self.watched_seconds >= self.limits.availability.unavailable_after_seconds
 
     @property
@@ -181,33 +202,33 @@ class StaleCase:
 
     def _process_evidence(self, process: ProcessView) -> dict[str, object]:
         seen: dict[str, object] = {"run_limit_seconds": self.run_limit_seconds}
-        look = process.look
-        seen["consumer_connection"] = look.connection if process.is_found else None
+        known = process.known
+        seen["consumer_connection"] = known.connection if process.is_found else None
         moments = {
-            "connection_absent_at": look.absent_at,
-            "connection_seen_at": look.found_at,
-            "connection_unfound_since": look.missing_since,
+            "connection_absent_at": known.absent_at,
+            "connection_seen_at": known.found_at,
+            "connection_unfound_since": known.missing_since,
         }
         return seen | {name: moment.isoformat() for name, moment in moments.items() if moment is not None}
 
     def _checks(self) -> dict[str, str]:
         """The time of the last check, and of the first one with the same result."""
-        look = self.worker.look
-        if look is None:
+        check = self.worker.check
+        if check is None:
             return {}
-        if self.execution.status is ExecutionStatus.RUNNING and look.unavailable_since is not None:
+        if self.execution.status is ExecutionStatus.RUNNING and check.unavailable_since is not None:
             return {
-                "unavailable_since": look.unavailable_since.isoformat(),
+                "found_unavailable": check.unavailable_since.isoformat(),
                 "last": self.now.isoformat(),
             }
         if self.execution.status is ExecutionStatus.SCHEDULED:
             firsts = {
-                "unavailable_since": look.unavailable_since,
-                "unconsumed_since": look.unconsumed_since,
-                "empty_since": look.empty_since,
+                "found_unavailable": check.unavailable_since,
+                "unconsumed_since": check.unconsumed_since,
+                "empty_since": check.empty_since,
             }
             seen = {name: first.isoformat() for name, first in firsts.items() if first is not None}
-            return {**seen, "last": look.observed_at.isoformat()} if seen else {}
+            return {**seen, "last": check.observed_at.isoformat()} if seen else {}
         return {}
 
 

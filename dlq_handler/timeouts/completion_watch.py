@@ -19,20 +19,23 @@ from typing import assert_never
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.clock import monotonic_seconds
-from dlq_handler.database.lease_sql import keep_progress, read_progress
-from dlq_handler.database.server_sql import database_time
+from dlq_handler.database.lease_sql import database_time, keep_progress, read_progress
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host import unpublished_sql
 from dlq_handler.host.ends import ENDED_BY_MONITOR, EndWithoutEvent, MonitorEnd, UnconsumedInterval
 from dlq_handler.host.names import COMPLETED_QUEUE
 from dlq_handler.loop import every
-from dlq_handler.timeouts import unconsumed_sql
-from dlq_handler.timeouts.decide_unpublished import LeaveEnd, PublishEnd, WaitToPublish, decide_unpublished
-from dlq_handler.timeouts.findings import Finding
-from dlq_handler.timeouts.leader_scan import LeaderScan, ScanInterrupted
+from dlq_handler.timeouts import decisions_sql
+from dlq_handler.timeouts.findings import Finding, LeaveEnd, PublishEnd, WaitToPublish, decide_unpublished
+from dlq_handler.timeouts.leader_scan import (
+    CHECK_SECONDS,
+    MISSED_CHECKS,
+    LeaderScan,
+    QuietTime,
+    ScanInterrupted,
+)
+from dlq_handler.timeouts.message_recorders import EndPublisher
 from dlq_handler.timeouts.options import MonitorOptions
-from dlq_handler.timeouts.publish_recorder import EndPublisher
-from dlq_handler.timeouts.quiet_time import CHECK_SECONDS, MISSED_CHECKS, QuietTime
 
 
 @dataclass(slots=True)
@@ -97,10 +100,10 @@ class CompletionWatch:
         async with self._scan.database.transaction() as tx:
             await self._scan.leadership.fence(tx)
             if counts.consumers > 0:
-                await unconsumed_sql.close_interval(tx)
+                await decisions_sql.close_interval(tx)
             else:
                 longest_gap_seconds = MISSED_CHECKS * self._check_seconds
-                await unconsumed_sql.extend_interval(
+                await decisions_sql.extend_interval(
                     tx, asked_at=asked_at, longest_gap_seconds=longest_gap_seconds
                 )
         self._is_closed = counts.consumers > 0
@@ -108,7 +111,7 @@ class CompletionWatch:
     async def _publish_lost_ends(self, quiet_seconds: float) -> None:
         async with self._scan.database.transaction() as tx:
             now = await database_time(tx)
-            intervals = await unconsumed_sql.intervals_after(tx, await read_progress(tx, self._progress))
+            intervals = await decisions_sql.intervals_after(tx, await read_progress(tx, self._progress))
         queue = _QueueState(quiet_seconds=quiet_seconds, unacked=await self._count_unacked())
         for interval in intervals:
             await self._publish_ends_within(interval, queue)

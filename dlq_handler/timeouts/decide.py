@@ -124,7 +124,7 @@ def _decide_process(case: StaleCase) -> StaleDecision:
             explanation = f"the process of worker {worker_id} that began this run still consumes its queue"
             return _wait(case, explanation, None)
         case Began.BY_FORMER:
-            limit, first = case.limits.monitor.confirm_after_seconds, process.look.alone_since or case.now
+            limit, first = case.limits.monitor.confirm_after_seconds, process.known.alone_since or case.now
             explanation = f"worker {worker_id} was restarted: the process that began this run has ended"
             if case.seconds_since(first) < limit:
                 return _wait(case, f"{explanation}; a second check must confirm it", case.after(first, limit))
@@ -147,8 +147,8 @@ def _decide_run_limit(case: StaleCase, process: ProcessView) -> StaleDecision:
     if not case.are_heartbeats_believed:
         # During a database outage no worker could write that the run has ended.
         return _wait(case, f"{unknown}; the database was unavailable", case.when_heartbeats_are_believed)
-    first, needed = process.look.unknown_since(updated), case.limits.monitor.confirm_after_seconds
-    if process.look.is_proven(updated):
+    first, needed = process.known.unknown_since(updated), case.limits.monitor.confirm_after_seconds
+    if process.known.is_proven(updated):
         # The last check that found a process found this one: a missing answer proves nothing.
         needed = max(KEPT_SECONDS, 3 * needed)
     if case.seconds_since(first) < needed:
@@ -199,22 +199,22 @@ def _first_same_check(case: StaleCase) -> datetime | None:
     """The earlier one of the last two checks, if it found the queue as it is now and was after the dispatch: an earlier
     check says nothing about its message.
     """
-    look = case.worker.look
-    if look is None:
+    check = case.worker.check
+    if check is None:
         return None
-    since = look.unconsumed_since if is_unattended(case.worker.queue) else look.empty_since
+    since = check.unconsumed_since if is_unattended(case.worker.queue) else check.empty_since
     return None if since is None or since < case.execution.updated else since
 
 
 def _first_unavailable_check(case: StaleCase) -> datetime | None:
     """The first check that found both the worker and the execution as they are now."""
-    look, row = case.worker.look, case.worker.row
-    if look is None or look.unavailable_since is None:
+    check, row = case.worker.check, case.worker.row
+    if check is None or check.unavailable_since is None:
         return None
-    if look.last_heartbeat != (row.last_heartbeat if row else None):
+    if check.last_heartbeat != (row.last_heartbeat if row else None):
         return None
     # A later change of the execution may be the worker's own.
-    return max(look.unavailable_since, case.execution.updated)
+    return max(check.unavailable_since, case.execution.updated)
 
 
 def _end(

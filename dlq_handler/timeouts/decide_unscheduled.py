@@ -10,8 +10,7 @@ pauses and a limit per execution. It ends only where `fail_unscheduled` is set.
 from datetime import datetime, timedelta
 
 from dlq_handler.dead_letters.parse import read_time
-from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.host.unscheduled import Unscheduled
+from dlq_handler.host.execution import ExecutionStatus, Unscheduled
 from dlq_handler.text import rounded
 from dlq_handler.timeouts.decision import End, NotStale, RepublishRequest, Wait
 from dlq_handler.timeouts.options import MonitorOptions

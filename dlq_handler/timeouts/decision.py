@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import assert_never
 
-from dlq_handler.dead_letters.result import FAILED_BY
-from dlq_handler.endings.record_options import RecordOptions
-from dlq_handler.endings.refusal import next_attempt
-from dlq_handler.host.execution import Execution, ExecutionStatus
+from dlq_handler.dead_letters.decision import FAILED_BY
+from dlq_handler.endings.options import RecordOptions
+from dlq_handler.endings.recording import next_attempt
+from dlq_handler.host.execution import TRANSITIONS, Execution, ExecutionStatus
 
 
 class StaleOutcome(StrEnum):
@@ -26,6 +27,112 @@ class StaleOutcome(StrEnum):
     """dlq-handler ended it, and a late worker brought it back."""
     UPDATE_FAILED = "update_failed"
     """The database refused the change; it is tried again."""
+
+    @property
+    def becomes(self) -> ExecutionStatus | None:
+        """The status that the execution ends with; None: this outcome is no end."""
+        match self:
+            case StaleOutcome.FAILED:
+                return ExecutionStatus.FAILED
+            case StaleOutcome.ABANDONED:
+                return ExecutionStatus.ABANDONED
+            case StaleOutcome.CANCELLED:
+                return ExecutionStatus.CANCELLED
+            case (
+                StaleOutcome.REQUEST_REPUBLISHED
+                | StaleOutcome.COMPLETION_PUBLISHED
+                | StaleOutcome.REVERTED_BY_WORKER
+                | StaleOutcome.UPDATE_FAILED
+            ):
+                return None
+            case never:
+                assert_never(never)
+
+    @property
+    def is_end(self) -> bool:
+        return self.becomes is not None
+
+    @property
+    def original_statuses(self) -> frozenset[ExecutionStatus]:
+        """The statuses of executions for which the metric `stale_executions` counts it; empty: it is not counted."""
+        match self:
+            case StaleOutcome.FAILED:
+                return frozenset(
+                    {ExecutionStatus.REQUESTED, ExecutionStatus.SCHEDULING, ExecutionStatus.SCHEDULED}
+                )
+            case StaleOutcome.ABANDONED:
+                return frozenset({ExecutionStatus.RUNNING})
+            case StaleOutcome.CANCELLED:
+                return frozenset({ExecutionStatus.CANCELING})
+            case StaleOutcome.UPDATE_FAILED:
+                return frozenset(TRANSITIONS)
+            case (
+                StaleOutcome.REQUEST_REPUBLISHED
+                | StaleOutcome.COMPLETION_PUBLISHED
+                | StaleOutcome.REVERTED_BY_WORKER
+            ):
+                return frozenset()
+            case never:
+                assert_never(never)
+
+    @property
+    def is_resolved(self) -> bool:
+        """Resolved records are deleted after `dead_letter.ttl_ms`, because the row itself shows the end. The others
+        are kept longer: an event that was published must not be published again.
+        """
+        match self:
+            case StaleOutcome.FAILED | StaleOutcome.ABANDONED | StaleOutcome.CANCELLED:
+                return True
+            case (
+                StaleOutcome.REQUEST_REPUBLISHED
+                | StaleOutcome.COMPLETION_PUBLISHED
+                | StaleOutcome.REVERTED_BY_WORKER
+                | StaleOutcome.UPDATE_FAILED
+            ):
+                return False
+            case never:
+                assert_never(never)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """The same decision about the same attempt updates its record; otherwise the first record stays."""
+        match self:
+            case StaleOutcome.REQUEST_REPUBLISHED | StaleOutcome.UPDATE_FAILED:
+                return True
+            case (
+                StaleOutcome.FAILED
+                | StaleOutcome.ABANDONED
+                | StaleOutcome.CANCELLED
+                | StaleOutcome.COMPLETION_PUBLISHED
+                | StaleOutcome.REVERTED_BY_WORKER
+            ):
+                return False
+            case never:
+                assert_never(never)
+
+    @property
+    def is_revertible(self) -> bool:
+        """A late worker that writes over this end is recorded. Over a cancelled execution it is not: a known gap."""
+        match self:
+            case StaleOutcome.FAILED | StaleOutcome.ABANDONED:
+                return True
+            case (
+                StaleOutcome.CANCELLED
+                | StaleOutcome.REQUEST_REPUBLISHED
+                | StaleOutcome.COMPLETION_PUBLISHED
+                | StaleOutcome.REVERTED_BY_WORKER
+                | StaleOutcome.UPDATE_FAILED
+            ):
+                return False
+            case never:
+                assert_never(never)
+
+
+# As parameters of statements.
+ENDS = tuple(outcome.value for outcome in StaleOutcome if outcome.is_end)
+RESOLVED = tuple(outcome.value for outcome in StaleOutcome if outcome.is_resolved)
+REPEATABLE = tuple(outcome.value for outcome in StaleOutcome if outcome.is_repeatable)
+REVERTIBLE = tuple(outcome.value for outcome in StaleOutcome if outcome.is_revertible)
 
 
 @dataclass(frozen=True, slots=True)

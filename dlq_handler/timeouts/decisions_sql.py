@@ -1,18 +1,22 @@
-"""Decisions about executions that no dead letter reports: written with the change, read for `executions explain`."""
+"""Decisions about executions that no dead letter reports, written with the change read for `executions explain`; and
+the intervals in which the queue of completion events had no consumer.
+
+An interval is what the checks have shown, by the database's clock: from after the first check without a consumer to
+before the last one. Times between two checks that are far apart, and the edges, are in no interval: what happened there
+is unknown.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.expiry_sql import MayGoOn, always, delete_in_batches
-from dlq_handler.database.jsonb import as_jsonb
+from dlq_handler.database.postgres_values import as_jsonb
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.dead_letters.masked_rows_sql import for_people
+from dlq_handler.dead_letters.records_sql import for_people
+from dlq_handler.host.ends import UnconsumedInterval
 from dlq_handler.text import storable
-from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
-
-# These are in the rows themselves. An event that was published must not be published again.
-_RESOLVED = (StaleOutcome.FAILED, StaleOutcome.ABANDONED, StaleOutcome.CANCELLED)
+from dlq_handler.timeouts.decision import REPEATABLE, RESOLVED, StaleOutcome, StaleRecord
 
 
 async def record(tx: Transaction, records: Sequence[StaleRecord]) -> set[int]:
@@ -37,7 +41,7 @@ async def record(tx: Transaction, records: Sequence[StaleRecord]) -> set[int]:
            SET error = excluded.error, attempts = excluded.attempts, next_attempt_at = excluded.next_attempt_at,
                decided_at = excluded.decided_at, replica = excluded.replica, explanation = excluded.explanation,
                evidence = excluded.evidence
-         WHERE known.outcome IN ('update_failed', 'request_republished')
+         WHERE known.outcome = ANY (CAST(:repeatable AS text[]))
         RETURNING execution_id
         """,
         execution_id=[one.execution_id for one in ordered],
@@ -53,6 +57,7 @@ async def record(tx: Transaction, records: Sequence[StaleRecord]) -> set[int]:
         is_shadow=[one.is_shadow for one in ordered],
         decided_at=[one.decided_at for one in ordered],
         replica=[storable(one.replica) for one in ordered],
+        repeatable=list(REPEATABLE),
     )
     return {row.execution_id for row in rows}
 
@@ -88,8 +93,8 @@ async def of_execution(database: Database, execution_id: int) -> list[StaleRecor
 async def count_reverted_by_worker(database: Database) -> dict[int, int]:
     """The number of executions that each worker brought back after dlq-handler had ended them."""
     async with database.transaction() as tx:
-        ours = await tx.row("SELECT to_regclass('own.stale_decision') IS NOT NULL AS is_there")
-        if ours is None or not ours.is_there:
+        table = await tx.row("SELECT to_regclass('own.stale_decision') IS NOT NULL AS is_there")
+        if table is None or not table.is_there:
             # Before the first migration there is no table.
             return {}
         rows = await tx.rows(
@@ -124,5 +129,55 @@ async def delete_decisions(
         first=float(min(resolved_seconds, unresolved_seconds)),
         resolved=float(resolved_seconds),
         unresolved=float(unresolved_seconds),
-        outcomes=[outcome.value for outcome in _RESOLVED],
+        outcomes=list(RESOLVED),
     )
+
+
+async def extend_interval(tx: Transaction, *, asked_at: datetime, longest_gap_seconds: float) -> None:
+    """Extend the interval of the last check, or begin one. `asked_at`: the clock before this check."""
+    extended = await tx.row(
+        """
+        UPDATE own.unconsumed_interval SET last_observed_at = greatest(last_observed_at, CAST(:asked_at AS timestamptz))
+         WHERE id = (SELECT id FROM own.unconsumed_interval
+                      WHERE is_open AND last_observed_at >= CAST(:asked_at AS timestamptz) - make_interval(secs => :gap)
+                      ORDER BY last_observed_at DESC LIMIT 1)
+        RETURNING id
+        """,
+        asked_at=asked_at,
+        gap=float(longest_gap_seconds),
+    )
+    if extended is None:
+        await tx.run(
+            """
+            INSERT INTO own.unconsumed_interval (began_at, last_observed_at, is_open)
+            SELECT now, now, true FROM clock_timestamp() AS now
+            """
+        )
+
+
+async def close_interval(tx: Transaction) -> None:
+    """A consumer is back: the next check without a consumer begins another interval."""
+    await tx.run("UPDATE own.unconsumed_interval SET is_open = false WHERE is_open")
+
+
+async def intervals_after(tx: Transaction, moment: datetime | None) -> Sequence[UnconsumedInterval]:
+    """Those that ended after `moment`, in order of their ends; None: all on record."""
+    rows = await tx.rows(
+        """
+        SELECT began_at, last_observed_at FROM own.unconsumed_interval
+         WHERE last_observed_at > coalesce(CAST(:moment AS timestamptz), '-infinity') AND last_observed_at > began_at
+         ORDER BY last_observed_at
+        """,
+        moment=moment,
+    )
+    return [UnconsumedInterval(began_at=row.began_at, last_observed_at=row.last_observed_at) for row in rows]
+
+
+async def delete_intervals(database: Database, *, older_than_seconds: float) -> int:
+    """Delete intervals that ended that long ago. Returns their number."""
+    async with database.transaction() as tx:
+        result = await tx.run(
+            "DELETE FROM own.unconsumed_interval WHERE last_observed_at < now() - make_interval(secs => :age)",
+            age=float(older_than_seconds),
+        )
+    return result.rowcount

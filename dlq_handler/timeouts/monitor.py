@@ -13,12 +13,11 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from dlq_handler.broker.consume.drain_tracker import DrainTracker
-from dlq_handler.broker.publish.publish_recorder import PublishRecorder
+from dlq_handler.broker.consumer import DrainTracker
+from dlq_handler.broker.publish_times import PublishRecorder
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
-from dlq_handler.database.leadership import Leadership, LeaseLost
-from dlq_handler.database.worst_error import worst_error
+from dlq_handler.database.leadership import Leadership, LeaseLost, worst_error
 from dlq_handler.endings.ender import Ender
 from dlq_handler.errors import Contended
 from dlq_handler.host import executions_sql, stale_sql, workers_sql
@@ -28,11 +27,17 @@ from dlq_handler.host.worker import by_heartbeat, is_unavailable
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety.gate_service import Gate
-from dlq_handler.timeouts.case import RUN_GRACE_SECONDS, StaleLimits, later
-from dlq_handler.timeouts.cases import Processes, WorkerQueues
+from dlq_handler.timeouts.case import (
+    RUN_GRACE_SECONDS,
+    Processes,
+    ScanFacts,
+    StaleLimits,
+    WorkerQueues,
+    later,
+)
 from dlq_handler.timeouts.decide import SCANNED
-from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
-from dlq_handler.timeouts.recorder import ScanFacts, Suspect
+from dlq_handler.timeouts.decision import StaleRecord
+from dlq_handler.timeouts.recorder import Suspect
 from dlq_handler.workers.processes import WorkerProcesses
 from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from dlq_handler.workers.worker_observation import WorkerObservation
@@ -55,7 +60,7 @@ class _Scan:
     intake_undrained_seconds: float | None = None
     """None: the intake is drained, or there is none here."""
     processes: Processes = field(default_factory=dict)
-    looks: dict[int, WorkerObservation] = field(default_factory=dict)
+    checks: dict[int, WorkerObservation] = field(default_factory=dict)
     without_queue: set[int] = field(default_factory=set)
     """Workers whose queue this scan has found missing. The broker is asked once: each question is an error in its log.
     It proves as much for a later batch, because all executions of the scan are older than the scan.
@@ -122,7 +127,7 @@ class TimeoutMonitor:
         scan = await self._begin(undrained_seconds)
         try:
             if self._processes is not None:
-                scan.processes = await self._processes.look(scan.available, checked_at=scan.began_at)
+                scan.processes = await self._processes.observe(scan.available, checked_at=scan.began_at)
             for status in SCANNED:
                 await self._scan(scan, status)
         except (LeaseLost, Contended) as error:
@@ -187,7 +192,7 @@ class TimeoutMonitor:
             if not batch:
                 return False
             workers = {one.candidate.worker_id for one in batch} - {None}
-            if not workers <= walk.scan.looks.keys():
+            if not workers <= walk.scan.checks.keys():
                 # Alone with its checks: of two batches that check one worker, one would wait for the other's commit.
                 await self._commit(batch, walk)
                 return True
@@ -207,7 +212,7 @@ class TimeoutMonitor:
         is_scheduled = walk.status is ExecutionStatus.SCHEDULED
         facts = ScanFacts(
             queues=await self._observe_queues(scan, candidates) if is_scheduled else {},
-            looks=scan.looks,
+            checks=scan.checks,
             processes=scan.processes,
             intake_undrained_seconds=scan.intake_undrained_seconds,
             longest_ttl_ms=await self._longest_ttl_ms(scan, candidates) if is_scheduled else None,
@@ -216,7 +221,7 @@ class TimeoutMonitor:
 
     async def _commit(self, batch: Sequence[Suspect], walk: _Walk) -> None:
         committed = await self._ender.commit(batch)
-        walk.scan.ended += sum(one.outcome is not StaleOutcome.UPDATE_FAILED for one in committed.records)
+        walk.scan.ended += sum(one.outcome.is_end for one in committed.records)
         walk.scan.left_out += committed.left_out
         if committed.left_out:
             # All the others would be left out too, batch after batch.
@@ -249,7 +254,7 @@ class TimeoutMonitor:
         undecidable = self._undecidable(scan, candidates) & rest
         known = await self._queues.observe_quietly(undecidable) if undecidable else {}
         found = {one: queue for one, queue in known.items() if queue is not None}
-        observed = await self._queues.look(rest - undecidable) if rest - undecidable else {}
+        observed = await self._queues.observe(rest - undecidable) if rest - undecidable else {}
         scan.without_queue |= {one for one, queue in observed.items() if queue is None}
         return {**dict.fromkeys(missing), **found, **observed}
 
@@ -269,8 +274,8 @@ class TimeoutMonitor:
 
 def _uncertain(process: ProcessView) -> stale_sql.UncertainProcess:
     return stale_sql.UncertainProcess(
-        gone_before=process.gone_before,
+        former_until=process.former_until,
         known_from=process.known_from,
-        shared_from=process.look.shared_from,
-        shared_until=process.look.shared_until,
+        shared_from=process.known.shared_from,
+        shared_until=process.known.shared_until,
     )

@@ -1,7 +1,7 @@
 """Publish completion events that are missing, and record executions that came back after dlq-handler ended them.
 
 Runs on the leader, every few minutes. Promises: each end is published once, whatever replica leads and however often
-its row changes; only a slot that is still held after `look_back_seconds` is published again. Never: changes an
+its row changes; only a slot that is still held after `lookback_seconds` is published again. Never: changes an
 execution, so the brake does not apply.
 """
 
@@ -15,18 +15,17 @@ import structlog
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
-from dlq_handler.database.lease_sql import keep_progress, read_progress
-from dlq_handler.database.server_sql import database_time
+from dlq_handler.database.lease_sql import database_time, keep_progress, read_progress
 from dlq_handler.errors import Contended, Unavailable
-from dlq_handler.host import reconcile_sql, workflow_tasks_sql
+from dlq_handler.host import executions_sql, reconcile_sql
 from dlq_handler.host.ends import EndWithoutEvent, OwnEnd
-from dlq_handler.host.execution import TERMINAL
+from dlq_handler.host.execution import BEGINNING, TERMINAL
 from dlq_handler.host.names import COMPLETED_QUEUE
-from dlq_handler.host.page import BEGINNING
 from dlq_handler.host.reconcile_sql import count_leaked_slots
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
 from dlq_handler.timeouts import decisions_sql
+from dlq_handler.timeouts.decision import REVERTIBLE
 from dlq_handler.timeouts.findings import (
     UNDER_WAY,
     Finding,
@@ -35,8 +34,8 @@ from dlq_handler.timeouts.findings import (
     reverted_record,
 )
 from dlq_handler.timeouts.leader_scan import LeaderScan, ScanInterrupted
+from dlq_handler.timeouts.message_recorders import EndPublisher
 from dlq_handler.timeouts.options import MonitorOptions
-from dlq_handler.timeouts.publish_recorder import EndPublisher
 
 log = structlog.get_logger()
 
@@ -55,14 +54,14 @@ class Reconciler:
         queues: QueueCounter,
         metrics: Metrics,
         *,
-        look_back_seconds: float,
+        lookback_seconds: float,
     ) -> None:
-        """`look_back_seconds`: age of the oldest end that the first scan finds, and the time before the end of an
+        """`lookback_seconds`: age of the oldest end that the first scan finds, and the time before the end of an
         execution that still holds its slot is published again.
         """
         self._scan, self._options, self._ends = scan, options, ends
         self._queues, self._metrics = queues, metrics
-        self._look_back = timedelta(seconds=look_back_seconds)
+        self._lookback = timedelta(seconds=lookback_seconds)
         # A shadow replica publishes nothing, so the others cannot continue where it ended.
         self._progress = "shadow reconciler" if ends.options.is_shadow else "reconciler"
 
@@ -99,7 +98,7 @@ class Reconciler:
 
     def _since(self, now: datetime, scanned_until: datetime | None) -> datetime:
         """From which `updated` on rows are read."""
-        since = now - self._look_back
+        since = now - self._lookback
         if scanned_until is None:
             return since
         # The last scan left out ends that were too young then.
@@ -110,7 +109,13 @@ class Reconciler:
         for status in (*sorted(UNDER_WAY), *sorted(TERMINAL)):
             # All that run now, which are few; of those that have ended, what moved since the last scan.
             start = BEGINNING if status in UNDER_WAY else (since, 0)
-            read = partial(reconcile_sql.own_ends, status=status, until=now, limit=self._options.batch_size)
+            read = partial(
+                reconcile_sql.own_ends,
+                status=status,
+                until=now,
+                limit=self._options.batch_size,
+                outcomes=REVERTIBLE,
+            )
             async for ends in self._scan.pages(read, start):
                 await self._record([end for end in ends if is_reverted(end)], now)
 
@@ -140,15 +145,13 @@ class Reconciler:
             is_shadow=self._ends.options.is_shadow,
         )
         async for ends in self._scan.pages(read, (since, 0)):
-            recent = [end for end in ends if not is_long_past(end, since=now - self._look_back)]
+            recent = [end for end in ends if not is_long_past(end, since=now - self._lookback)]
             await self._ends.publish(await self._without_retried(recent), Finding.MISSING_EVENT)
 
     async def _without_retried(self, ends: Sequence[EndWithoutEvent]) -> Sequence[EndWithoutEvent]:
         """Without workflow tasks that the host has retried: it knows their end, and an event makes a second retry."""
         tasks = [end.execution.id for end in ends if end.execution.is_workflow_task]
-        retried = (
-            await workflow_tasks_sql.already_retried(self._scan.database, tasks) if tasks else frozenset()
-        )
+        retried = await executions_sql.already_retried(self._scan.database, tasks) if tasks else frozenset()
         return [end for end in ends if end.execution.id not in retried]
 
     async def _publish_held_slots(self) -> None:
@@ -164,7 +167,7 @@ class Reconciler:
                 ends = await reconcile_sql.held_slots(
                     tx,
                     held_seconds=self._options.held_slot_seconds,
-                    again_after_seconds=self._look_back.total_seconds(),
+                    again_after_seconds=self._lookback.total_seconds(),
                     limit=self._options.batch_size,
                     is_shadow=self._ends.options.is_shadow,
                 )
@@ -188,6 +191,6 @@ class SlotWatch:
         try:
             count = await count_leaked_slots(self._database, held_seconds=self._options.held_slot_seconds)
         except (Unavailable, Contended):
-            self._metrics.set_leaked_slots(None)
+            self._metrics.slots_leaked.set(None)
             raise
-        self._metrics.set_leaked_slots(count)
+        self._metrics.slots_leaked.set(count)

@@ -15,18 +15,15 @@ from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.endings.ender import Ender
 from dlq_handler.errors import Contended, Unavailable
-from dlq_handler.host.execution import ExecutionStatus
+from dlq_handler.host.execution import BEGINNING, ExecutionStatus, Unscheduled
 from dlq_handler.host.names import REQUESTS_QUEUE
-from dlq_handler.host.page import BEGINNING
-from dlq_handler.host.unscheduled import Unscheduled
 from dlq_handler.host.unscheduled_sql import unscheduled_page
 from dlq_handler.loop import every
 from dlq_handler.timeouts.decide_unscheduled import UNSCHEDULED, decide_unscheduled
 from dlq_handler.timeouts.decision import End, NotStale, RepublishRequest, StaleRecord, Wait
-from dlq_handler.timeouts.leader_scan import LeaderScan, ScanInterrupted
+from dlq_handler.timeouts.leader_scan import CHECK_SECONDS, LeaderScan, QuietTime, ScanInterrupted
+from dlq_handler.timeouts.message_recorders import LostRequest
 from dlq_handler.timeouts.options import MonitorOptions
-from dlq_handler.timeouts.publish_recorder import LostRequest
-from dlq_handler.timeouts.quiet_time import CHECK_SECONDS, QuietTime
 from dlq_handler.timeouts.recorder import UnscheduledEnd
 
 

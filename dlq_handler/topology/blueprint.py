@@ -5,9 +5,11 @@ only bindings to the dead-letter exchange and, if configured, a separate intake 
 for copies, with limits, and the stock queue is left unchanged.
 """
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from dlq_handler.broker.outgoing import PUBLISH_CHECK_PATTERN
 from dlq_handler.host.names import (
     CANCEL_KEY_PATTERN,
     DEAD_LETTER_EXCHANGE,
@@ -18,6 +20,7 @@ from dlq_handler.host.names import (
     STOCK_QUEUE,
 )
 from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,3 +136,56 @@ def superseded_bindings(blueprint: Blueprint, worker_ids: Collection[int]) -> fr
         Binding(queue=STOCK_QUEUE, routing_key=blueprint.workers.routing_key(worker_id))
         for worker_id in worker_ids
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPermissions:
+    """The three patterns of `rabbitmqctl set_permissions`."""
+
+    configure: str
+    write: str
+    read: str
+
+
+def broker_permissions(
+    blueprint: Blueprint,
+    *,
+    intake_queues: Collection[str] = (),
+    drains: bool = False,
+    sends_canaries: bool = False,
+) -> BrokerPermissions:
+    """The least rights that are sufficient. Reading the TTL of a worker queue needs configure on that queue.
+
+    `intake_queues`: the intake queue and the shadow queue. `set_permissions` replaces all rights of a user, so the
+    rights for both modes are granted at once: turning shadow mode on or off needs no new grant.
+    `drains`: dlq-handler also consumes the queues of unavailable workers. `sends_canaries`: the canary is enabled.
+    """
+    other_intake = tuple(intake_queues) if blueprint.has_intake else ()
+    declared = tuple(dict.fromkeys((STOCK_QUEUE, *blueprint.queues, *other_intake)))
+    consumed = tuple(dict.fromkeys((blueprint.intake_queue, *other_intake)))
+    exchanges = [exchange.name for exchange in blueprint.exchanges]
+    worker_queue = re.escape(blueprint.workers.queue_pattern).replace(r"\{id\}", "[0-9]+")
+    canary = (CANARY_EXCHANGE, CANARY_QUEUE) if sends_canaries else ()
+    # Declaring a queue with a dead-letter exchange needs write on that exchange.
+    into = (blueprint.dead_letter_exchange,) if sends_canaries else ()
+    return BrokerPermissions(
+        configure=_any_of(
+            map(re.escape, (*exchanges, *declared, *canary)),
+            worker_queue,
+            PUBLISH_CHECK_PATTERN,
+        ),
+        # Binding writes to the queue and reads from the exchange; publishing writes to the exchange.
+        write=_any_of(
+            map(re.escape, (*declared, blueprint.executions_exchange, *canary, *into)),
+            PUBLISH_CHECK_PATTERN,
+        ),
+        read=_any_of(
+            map(re.escape, (*consumed, blueprint.dead_letter_exchange, *canary)),
+            *([worker_queue] if drains else ()),
+            PUBLISH_CHECK_PATTERN,
+        ),
+    )
+
+
+def _any_of(names: Iterable[str], *patterns: str) -> str:
+    return f"^({'|'.join([*names, *patterns])})$"

@@ -20,8 +20,7 @@ from dlq_handler.database.engine import Database
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host.workers_sql import read_fleet
 from dlq_handler.topology import canary_sql as store
-from dlq_handler.topology.canary import CANARY_QUEUE
-from dlq_handler.topology.canary_queue import CanaryRefused
+from dlq_handler.topology.canary import CANARY_QUEUE, choose_due
 from dlq_handler.topology.canary_run import (
     CanaryRunReport,
     Problem,
@@ -34,9 +33,8 @@ from dlq_handler.topology.canary_run import (
     report,
     result_of,
 )
-from dlq_handler.topology.canary_sender import CanarySender
+from dlq_handler.topology.canary_sender import CanaryRefused, CanarySender
 from dlq_handler.topology.consumers import Consumers, read_consumers
-from dlq_handler.topology.decide_canary import choose_due
 from dlq_handler.workers.availability import HISTORY_AFTER_SECONDS
 
 POLL_SECONDS = 0.1

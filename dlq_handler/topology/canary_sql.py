@@ -1,14 +1,14 @@
-"""The canary's probes, shared by all processes: one sends, another may see. All times are the database's."""
+"""Canaries, shared by all processes: one sends, another may receive. All times are by the database clock."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from uuid import UUID
 
 from dlq_handler.database.engine import Database
+from dlq_handler.topology.canary import Probe
 from dlq_handler.topology.canary_run import StoredCanary
-from dlq_handler.topology.decide_canary import Probe
 
-# When the last one was seen is worth knowing for a while, whatever became of later ones.
+# The time of the last arrival is shown for this long, whatever became of later canaries.
 KEPT_SECONDS = 86_400.0
 
 
@@ -139,7 +139,7 @@ async def mark_seen(database: Database, ids: Collection[UUID], *, queue: str, by
 
 
 async def delete_old(database: Database, queue: str, *, fresh_seconds: float) -> None:
-    """Forget what is so old that it tells nothing any more; of each worker the last one seen is kept, for a day."""
+    """Delete canaries that are too old to decide anything. Of each worker the last received one is kept for a day."""
     async with database.transaction() as tx:
         await tx.run(
             """

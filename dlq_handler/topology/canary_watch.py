@@ -16,13 +16,10 @@ from dlq_handler.database.leadership import Leadership
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.host.workers_sql import read_fleet
-from dlq_handler.loop import every
+from dlq_handler.loop import Pace, every
 from dlq_handler.metrics import Metrics
-from dlq_handler.pace import Pace
 from dlq_handler.topology import canary_sql as store
-from dlq_handler.topology.canary_queue import CanaryRefused
-from dlq_handler.topology.canary_sender import CanarySender
-from dlq_handler.topology.decide_canary import (
+from dlq_handler.topology.canary import (
     CanaryState,
     Probe,
     WorkerCanary,
@@ -33,6 +30,7 @@ from dlq_handler.topology.decide_canary import (
     longest,
     worst_of,
 )
+from dlq_handler.topology.canary_sender import CanaryRefused, CanarySender
 from dlq_handler.topology.intake_watch import IntakeWatch
 from dlq_handler.topology.keeper import TopologyKeeper
 from dlq_handler.topology.options import ROUND_SIZE, CanaryOptions

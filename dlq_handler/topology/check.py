@@ -13,10 +13,8 @@ from dlq_handler.broker.admin.snapshot import Snapshot
 from dlq_handler.host.names import SERVICE_QUEUES
 from dlq_handler.topology.blueprint import Blueprint
 from dlq_handler.topology.canary import CANARY_QUEUE
-from dlq_handler.topology.drift import find_drift
-from dlq_handler.topology.finding import Expectation, Finding, Severity, listed
-from dlq_handler.topology.routing import Path
-from dlq_handler.topology.walk import DEAD_LETTER_EXCHANGE, Answer, Walk, walk
+from dlq_handler.topology.drift import Expectation, Finding, Severity, find_drift, listed
+from dlq_handler.topology.routing import Answer, Path, Walk, walk
 
 
 class QueueRole(StrEnum):
@@ -78,7 +76,7 @@ def _of_interest(snapshot: Snapshot, expected: Expectation) -> list[str]:
     others = {
         name
         for name, queue in snapshot.queues.items()
-        if name in SERVICE_QUEUES or queue.text(DEAD_LETTER_EXCHANGE) is not None
+        if name in SERVICE_QUEUES or queue.dead_letter_exchange is not None
     }
     # The canary queue holds only messages with workers' keys, and the workers' queues cover those keys.
     own = {expected.blueprint.intake_queue, CANARY_QUEUE}

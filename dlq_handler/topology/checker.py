@@ -11,8 +11,7 @@ from dlq_handler.broker.admin.snapshot import ExchangeFacts, QueueFacts, Snapsho
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.names import SERVICE_QUEUES
 from dlq_handler.topology.check import CheckedTopology, check, unknown_topology
-from dlq_handler.topology.finding import Expectation
-from dlq_handler.topology.walk import DEAD_LETTER_EXCHANGE
+from dlq_handler.topology.drift import Expectation
 
 PROBED_BY_COMMAND = "run `dlq-handler topology check`, which reads queues by AMQP; background checks do not"
 
@@ -67,7 +66,7 @@ async def _with_intake_count(admin: AdminConnection, snapshot: Snapshot, expecte
 
 
 async def probe_snapshot(admin: AdminConnection, expected: Expectation) -> Snapshot:
-    """What AMQP alone can tell: of the queues that we know by name, which exist and with what arguments."""
+    """What AMQP alone can show: which of the queues that are known by name exist, and with what arguments."""
     blueprint = expected.blueprint
     names: Iterable[str] = (
         *map(blueprint.workers.queue, sorted(expected.worker_ids or ())),
@@ -76,7 +75,7 @@ async def probe_snapshot(admin: AdminConnection, expected: Expectation) -> Snaps
     )
     queues = [queue for name in names if (queue := await _probe_queue(admin, name)) is not None]
     exchanges = {blueprint.dead_letter_exchange}.union(
-        exchange for queue in queues if (exchange := queue.text(DEAD_LETTER_EXCHANGE))
+        exchange for queue in queues if (exchange := queue.dead_letter_exchange)
     )
     return Snapshot(
         exchanges=[

@@ -14,13 +14,13 @@ import structlog
 
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_probe import QueueCounts
-from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.consumer import QueueConsumer
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
+from dlq_handler.topology.canary import IntakeView
 from dlq_handler.topology.consumers import count_unacknowledged
-from dlq_handler.topology.decide_canary import IntakeView
 
 log = structlog.get_logger()
 
@@ -75,14 +75,16 @@ class IntakeWatch:
             seen = await self._source.count()
         except Unavailable as error:
             self._waiting = None
-            self._metrics.set_intake_queue(None, None)
-            self._metrics.set_oldest_dead_letter(None)
+            self._metrics.dlq_messages.set(None)
+            self._metrics.dlq_consumers.set(None)
+            self._metrics.dlq_oldest_age_seconds.set(None)
             self._readiness.report("broker", ok=False, detail=error.what)
             raise
         self._readiness.report("broker", ok=True, detail="answers")
         self._waiting = seen.ready
-        self._metrics.set_intake_queue(await self._messages(seen), seen.consumers)
-        self._metrics.set_oldest_dead_letter(self._oldest_age_seconds(seen.ready))
+        self._metrics.dlq_messages.set(await self._messages(seen))
+        self._metrics.dlq_consumers.set(seen.consumers)
+        self._metrics.dlq_oldest_age_seconds.set(self._oldest_age_seconds(seen.ready))
         tags = await self._tags(seen.consumers)
         own_tag = self._source.consumer_tag
         is_missing = seen.consumers == 0 or not any(tag.startswith(own_tag) for tag in tags or (own_tag,))

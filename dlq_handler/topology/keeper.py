@@ -12,7 +12,7 @@ import structlog
 
 from dlq_handler.broker.admin import queue_probe
 from dlq_handler.broker.admin.admin_connection import AdminConnection
-from dlq_handler.broker.admin.many_queues import existing_queues
+from dlq_handler.broker.admin.queue_probe import existing_queues
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 from dlq_handler.loop import every

@@ -14,40 +14,23 @@ ROUND_SIZE = 40
 class TopologyOptions(OwnSection):
     """Exchanges, queues and bindings that dlq-handler applies."""
 
-    reapply_interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
-        default=600,
-        description=(
-            "Interval at which all bindings are applied again, in seconds. It repairs a broker that has lost "
-            "them."
-        ),
-    )
+    reapply_interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = 600
+    """Interval at which all bindings are applied again, in seconds. It repairs a broker that has lost them."""
 
 
 class CanaryOptions(OwnSection):
     """Canaries, which expire with a worker's routing key and must arrive in the intake queue."""
 
-    enabled: bool = Field(
-        default=True,
-        description=(
-            "Send canaries. They need the exchange `dlq_handler.canary` and a queue, which dlq-handler declares. "
-            "When false, a lost binding shows only by missing dead letters."
-        ),
-    )
-    interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = Field(
-        default=60,
-        description="Interval between two canaries of a worker, in seconds. In fleets of hundreds it is longer.",
-    )
-    ttl_ms: Annotated[int, Field(ge=100, le=3_600_000)] = Field(
-        default=5000,
-        description=(
-            "Time that a canary waits in its queue before it expires, in milliseconds. Fixed when the queue is "
-            "declared: delete `dlq_handler.canary.queue` to change it."
-        ),
-    )
-    limit_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
-        default=30,
-        description="Time after its expiry at which a canary that has not arrived is lost, in seconds.",
-    )
+    enabled: bool = True
+    """Send canaries. They need the exchange `dlq_handler.canary` and a queue, which dlq-handler declares. When false, a
+    lost binding shows only by missing dead letters."""
+    interval_seconds: Annotated[Seconds, Field(ge=1, le=86_400)] = 60
+    """Interval between two canaries of a worker, in seconds. In fleets of hundreds it is longer."""
+    ttl_ms: Annotated[int, Field(ge=100, le=3_600_000)] = 5000
+    """Time that a canary waits in its queue before it expires, in milliseconds. Fixed when the queue is declared:
+    delete `dlq_handler.canary.queue` to change it."""
+    limit_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = 30
+    """Time after its expiry at which a canary that has not arrived is lost, in seconds."""
 
     @property
     def round_seconds(self) -> float:

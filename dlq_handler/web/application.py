@@ -14,9 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dlq_handler import __version__
 from dlq_handler.web.errors import ErrorAnswers, ErrorPage, LastResort
 from dlq_handler.web.guard import LOGIN, Guard, Origins, local_path
-from dlq_handler.web.guesses import GuessLimit
 from dlq_handler.web.session import Logouts, Session, Sessions, forget, keep
-from dlq_handler.web.users import Tokens
+from dlq_handler.web.users import GuessLimit, Tokens
 from dlq_handler.web.world import UiWorld
 
 

@@ -31,7 +31,7 @@ TITLES = {
     413: "Too large",
     415: "Not JSON",
     422: "Not valid",
-    500: "A fault of ours",
+    500: "Internal error",
     503: "Not now",
 }
 

@@ -17,9 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dlq_handler.operations.operation import Client
 from dlq_handler.web.errors import ErrorAnswers
-from dlq_handler.web.guesses import GuessLimit
 from dlq_handler.web.session import Logouts, Session, Sessions
-from dlq_handler.web.users import ANONYMOUS, Role, Tokens, User
+from dlq_handler.web.users import ANONYMOUS, GuessLimit, Role, Tokens, User
 
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]+)?")
 THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -105,7 +104,7 @@ class Guard:
                 request,
                 421,
                 "Unknown host name",
-                "This address is not one of ours: use localhost, or the one set as dlq_handler.ui.external_url.",
+                "dlq-handler does not serve this host name. Use localhost, or the host in dlq_handler.ui.external_url.",
             )
         if _is_from_another_site(request):
             return self._errors.answer(
@@ -173,14 +172,17 @@ class Guard:
         return _replayed(bytes(body), request.receive), self._foreign(request, bytes(body))
 
     def _foreign(self, request: Request, body: bytes) -> Response | None:
-        """A refusal when the browser was made to send it by a page that is not ours."""
+        """A refusal when the browser was made to send it by a page of another site."""
         origin = request.headers.get("origin")
         is_bearer = "authorization" in request.headers and self._tokens.are_needed
         if origin is not None and not self._origins.is_own(
             origin, host_header=request.headers.get("host", "")
         ):
             return self._errors.answer(
-                request, 403, "Sent from elsewhere", f"A page of {origin} sent this; ours did not."
+                request,
+                403,
+                "Sent from elsewhere",
+                f"A page of {origin} sent this request, not the dashboard.",
             )
         if is_bearer:
             return None  # no browser adds this header by itself
@@ -202,7 +204,7 @@ class Guard:
             request,
             403,
             "The form is too old",
-            "It was made before you logged in, or before the sidecar was restarted. Go back, load the page again, and "
+            "It was made before you logged in, or before the replica was restarted. Go back, load the page again, and "
             "send it then. Nothing was done.",
         )
 

@@ -73,77 +73,46 @@ class UiToken(OwnSection):
 class HttpOptions(OwnSection):
     """Listener of health, readiness and metrics."""
 
-    host: Annotated[str, Field(min_length=1)] = Field(
-        default="0.0.0.0",  # noqa: S104  a sidecar is probed from outside its container
-        description="Address to listen on. With 127.0.0.1, probes from other hosts do not reach it.",
-    )
-    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
-        default=9464,
-        description="Port to listen on. 0 means any free port; the log names it.",
-    )
+    host: Annotated[str, Field(min_length=1)] = "0.0.0.0"  # noqa: S104  a sidecar is probed from outside its container
+    """Address to listen on. With 127.0.0.1, probes from other hosts do not reach it."""
+    port: Annotated[int, Field(ge=0, le=65_535)] = 9464
+    """Port to listen on. 0 means any free port; the log names it."""
 
 
 class UiOptions(OwnSection):
     """Listener of dashboard and API, and its users."""
 
-    enabled: bool = Field(default=True, description="Serve the dashboard and the API.")
-    host: Annotated[str, Field(min_length=1)] = Field(
-        default="127.0.0.1",
-        description=(
-            "Address to listen on. Anything but this machine's own (127.0.0.1, ::1, localhost) needs `tokens`, and is "
-            "refused without."
-        ),
-    )
-    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
-        default=8085,
-        description="Port to listen on. 0 means any free port; the log names it.",
-    )
-    external_url: Origin | None = Field(
-        default=None,
-        description=(
-            "Address by which users reach it, for example through a proxy. Requests for other host names than "
-            "this one, this machine's and the address listened on are refused."
-        ),
-    )
-    environment: Annotated[str, Field(min_length=1, max_length=40)] | None = Field(
-        default=None,
-        description="Name of this installation, such as `production`, shown on every page.",
-    )
-    runbook_url: PageUrl | None = Field(
-        default=None,
-        description=(
-            "Where your copy of `docs/runbook.md` is, so that a diagnosis can link to its page in it; null: it is "
-            "named, and no link."
-        ),
-    )
+    enabled: bool = True
+    """Serve the dashboard and the API."""
+    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    """Address to listen on. Anything but this machine's own (127.0.0.1, ::1, localhost) needs `tokens`, and is refused
+    without."""
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8085
+    """Port to listen on. 0 means any free port; the log names it."""
+    external_url: Origin | None = None
+    """Address by which users reach it, for example through a proxy. Requests for other host names than this one, this
+    machine's and the address listened on are refused."""
+    environment: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    """Name of this installation, such as `production`, shown on every page."""
+    runbook_url: PageUrl | None = None
+    """Where your copy of `docs/runbook.md` is, so that a diagnosis can link to its page in it; null: it is named, and
+    no link."""
     tokens: Annotated[
         tuple[UiToken, ...],
         NoDecode,
         BeforeValidator(_decoded),
         in_words(TOKENS_WANTED),
-    ] = Field(
-        default=(),
-        description=(
-            "Who may come in: `read` sees everything but raw bodies, `operate` may also steer. `token_file` holds the "
-            f"token, at least {LEAST_TOKEN_CHARACTERS} characters, read once at the start. Empty: every client of "
-            "the address may operate, which is why that is allowed on this machine only. In a variable: a JSON array."
-        ),
-    )
-    pool_size: Annotated[int, Field(ge=1, le=100)] = Field(
-        default=3,
-        description=(
-            "Maximum number of database connections for dashboard and API. They are not those of "
-            "`dlq_handler.database.pool_size`, so that no search delays a dead letter."
-        ),
-    )
-    statement_timeout_ms: Annotated[int, Field(ge=100, le=600_000)] = Field(
-        default=5000,
-        description="Maximum duration of one statement for dashboard and API, in milliseconds.",
-    )
-    refresh_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
-        default=10,
-        description="Interval between two observations for the diagnosis, in seconds.",
-    )
+    ] = ()
+    """Users of dashboard and API. `read` shows everything but raw bodies, `operate` also allows actions. `token_file`
+    holds the token, at least 16 characters, read once at the start. Empty: every client of the address may operate,
+    which is why that is allowed on this machine only. In a variable: a JSON array."""
+    pool_size: Annotated[int, Field(ge=1, le=100)] = 3
+    """Maximum number of database connections for dashboard and API. They are not those of
+    `dlq_handler.database.pool_size`, so that no search delays a dead letter."""
+    statement_timeout_ms: Annotated[int, Field(ge=100, le=600_000)] = 5000
+    """Maximum duration of one statement for dashboard and API, in milliseconds."""
+    refresh_seconds: Annotated[Seconds, Field(ge=1, le=3600)] = 10
+    """Interval between two observations for the diagnosis, in seconds."""
 
     @property
     def is_local(self) -> bool:

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
-from dlq_handler.errors import Contended, RowRejected, Unavailable
+from dlq_handler.errors import Contended, RowRefused, Unavailable
 from dlq_handler.web import logouts_sql
 from dlq_handler.web.users import NamedToken, Tokens
 
@@ -31,7 +31,7 @@ READ_EVERY_SECONDS = 2.0
 ANSWER_SECONDS = 1.0
 MOST_KEPT = 10_000
 
-_AWAY = (TimeoutError, Unavailable, Contended, RowRejected)
+_UNAVAILABLE = (TimeoutError, Unavailable, Contended, RowRefused)
 
 log = structlog.get_logger()
 
@@ -125,7 +125,7 @@ class Logouts:
                 await logouts_sql.record(
                     self._database, digest, until=datetime.fromtimestamp(session.until, UTC)
                 )
-        except _AWAY as error:
+        except _UNAVAILABLE as error:
             log.warning("session.end_not_recorded", name=session.owner.name, error=str(error))
 
     async def has(self, session: Session) -> bool:
@@ -139,7 +139,7 @@ class Logouts:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 ended = await logouts_sql.recent(self._database, limit=MOST_KEPT)
-        except _AWAY:
+        except _UNAVAILABLE:
             return  # what is known here still holds
         self._keep({digest: int(until.timestamp()) for digest, until in ended})
 

@@ -1,28 +1,42 @@
 """Everything that the routes of the ui listener use, gathered once.
 
 Routes read the database through the statements of each room and the last observation through the diagnoser. They change
-something through `operating` alone.
+something through `operating` alone. Services of the other event loop, which owns their connections, are called through
+`Services`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
+from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.management_api import ManagementApi
+from dlq_handler.broker.admin.queue_probe import QueueCounts, count_queue
+from dlq_handler.broker.consumer import QueueConsumer
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.reprocess import Reprocessed, Reprocessor
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.diagnosis.view import ObservedWorker, TopologyFact, Unknown
+from dlq_handler.explain.explain import Explanation, explain
+from dlq_handler.explain.options import ExplainPolicy
 from dlq_handler.history.options import RetentionPolicy
-from dlq_handler.host.names import COMPLETED_KEY
+from dlq_handler.host.names import COMPLETED_KEY, REQUESTS_QUEUE
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.operations.operations import Operations
 from dlq_handler.safety.options import BrakeOptions
+from dlq_handler.timeouts.case import WorkerQueues
+from dlq_handler.topology.consumers import Consumers, read_consumers
 from dlq_handler.web.errors import RETRY_SECONDS, Refused
 from dlq_handler.web.options import UiOptions
-from dlq_handler.web.services import Services
+from dlq_handler.web.own_thread import OtherLoop
 from dlq_handler.web.users import Tokens
+from dlq_handler.workers.connection_source import ConnectionSource
+from dlq_handler.workers.queue_observer import WorkerQueueObserver
 
 MOST_STREAMS = 64
 SEARCH_WAIT_SECONDS = 10.0
@@ -49,6 +63,68 @@ class SearchTurns:
             yield
         finally:
             self._places.release()
+
+
+# Longer than the broker's own deadlines.
+BROKER_SECONDS = 15.0
+# Longer than a transaction's own deadline, with the default timeouts.
+REPROCESS_SECONDS = 45.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    loop: OtherLoop
+    database: Database
+    """The ui's own, which belongs to the calling loop. All others belong to `loop`."""
+    workers: WorkerQueueObserver
+    link: AdminConnection
+    management: ManagementApi
+    consumer: QueueConsumer[DeadLetter]
+    reprocessor: Reprocessor
+    connections: ConnectionSource | None
+    explain_policy: ExplainPolicy
+
+    async def explain(self, execution_id: int) -> Explanation | None:
+        """None: no record of it exists. Asks the broker about the one queue that the execution depends on."""
+        return await explain(
+            self.database,
+            execution_id,
+            self.explain_policy,
+            observer=self,
+            requests_queue=partial(self._count, REQUESTS_QUEUE),
+            connections=self.connections,
+        )
+
+    async def count_intake(self) -> Consumers | None:
+        """None: the intake queue does not exist."""
+        return await self.loop.call(
+            lambda: read_consumers(
+                partial(count_queue, self.link),
+                self.management,
+                self.consumer.queue,
+                own_unacknowledged=lambda: self.consumer.unacknowledged,
+            ),
+            within_seconds=BROKER_SECONDS,
+        )
+
+    async def reprocess(self, record_id: int) -> Reprocessed | None:
+        """Where the intake processes dead letters: with its brake, its safety gate, its relay."""
+        return await self.loop.call(
+            lambda: self.reprocessor.reprocess(record_id), within_seconds=REPROCESS_SECONDS
+        )
+
+    async def observe(self, worker_ids: Collection[int]) -> WorkerQueues:
+        return await self.loop.call(
+            lambda: self.workers.observe_quietly(worker_ids), within_seconds=BROKER_SECONDS
+        )
+
+    async def longest_ttl_ms(self, worker_ids: Sequence[int] = ()) -> int | None:
+        return await self.loop.call(
+            lambda: self.workers.longest_ttl_ms(worker_ids), within_seconds=BROKER_SECONDS
+        )
+
+    async def _count(self, queue: str) -> QueueCounts | None:
+        return await self.loop.call(lambda: count_queue(self.link, queue), within_seconds=BROKER_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

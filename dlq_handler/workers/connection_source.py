@@ -1,7 +1,7 @@
 """Ask the management API which connections consume the workers' queues. Reads only.
 
 Promises: one request for each queue, and one more for a connection that is new or was not found the last time; the
-whole look is bounded. After a failure the API is left alone for a while.
+whole check is bounded. After a failure the API is left alone for a while.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -16,11 +16,11 @@ from dlq_handler.workers.worker_process import ConnectionObservation, KnownConne
 # An API that hangs would hold up every scan of the monitor by its timeout.
 PAUSE_SECONDS = 60.0
 
-# Of one look, whatever the number of workers: the scan waits for it. The rest is for the ages of new connections.
-LOOK_SECONDS = 5.0
+# Of one check, whatever the number of workers: the scan waits for it. The rest is for the ages of new connections.
+CHECK_SECONDS = 5.0
 CONSUMERS_SECONDS = 3.0
 
-# A clock that was set back makes a connection look younger than it is: then nothing follows from its age.
+# A clock that was set back makes a connection appear younger than it is: then nothing follows from its age.
 LEAST_AGE_SECONDS = -2.0
 
 UNCLEAR = "the management API does not say which connection consumes its queue"
@@ -53,7 +53,7 @@ class ConnectionSource:
     async def ask(
         self, known: Mapping[int, KnownConnection | None]
     ) -> dict[int, ConnectionObservation | None]:
-        """`known`: the workers to ask about, the most urgent first, each with what earlier looks found.
+        """`known`: the workers to ask about, the most urgent first, each with what earlier checks found.
 
         None: no clear answer. A worker that is left out was not asked about: the time was over.
         """
@@ -62,7 +62,7 @@ class ConnectionSource:
         unknown: dict[int, ConnectionObservation | None] = dict.fromkeys(known)
         if self._now() < self._asked_again_at:
             return unknown
-        end = self._now() + LOOK_SECONDS
+        end = self._now() + CHECK_SECONDS
         try:
             found = await self._connections(known)
             ages = await self._ages(known, found, within_seconds=max(0.0, end - self._now()))
@@ -71,7 +71,7 @@ class ConnectionSource:
             self._asked_again_at = self._now() + PAUSE_SECONDS
             return unknown
         self.api_error = None
-        return {one: _sight(known[one], connections, ages) for one, connections in found.items()}
+        return {one: _observation(known[one], connections, ages) for one, connections in found.items()}
 
     async def _connections(self, worker_ids: Collection[int]) -> dict[int, frozenset[str] | None]:
         queues = {self._names.queue(one): one for one in worker_ids}
@@ -103,12 +103,12 @@ class ConnectionSource:
         return await self._api.connection_ages(new, within_seconds=within_seconds) if new else {}
 
 
-def _sight(
-    look: KnownConnection | None, connections: frozenset[str] | None, ages: Mapping[str, float]
+def _observation(
+    known: KnownConnection | None, connections: frozenset[str] | None, ages: Mapping[str, float]
 ) -> ConnectionObservation | None:
     if connections is None:
         return None
-    if len(connections) != 1 or _is_known(look, connections):
+    if len(connections) != 1 or _is_known(known, connections):
         return ConnectionObservation(names=connections)
     age = ages.get(*connections)
     if age is None or age < LEAST_AGE_SECONDS:
@@ -116,6 +116,6 @@ def _sight(
     return ConnectionObservation(names=connections, age_seconds=max(0.0, age))
 
 
-def _is_known(look: KnownConnection | None, connections: frozenset[str]) -> bool:
+def _is_known(known: KnownConnection | None, connections: frozenset[str]) -> bool:
     """Of one that was not found in between, the age shows whether another connection has its name now."""
-    return look is not None and look.missing_since is None and look.connection in connections
+    return known is not None and known.missing_since is None and known.connection in connections

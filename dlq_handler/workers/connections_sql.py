@@ -1,6 +1,6 @@
 """The connections that leaders found on workers' queues.
 
-A replica in shadow mode has rows of its own, as it has looks of its own.
+A replica in shadow mode has rows of its own, because it makes its own checks.
 """
 
 from collections.abc import Collection, Iterable
@@ -24,7 +24,7 @@ _MOMENTS = (
 async def read_connections(
     tx: Transaction, worker_ids: Iterable[int], *, is_shadow: bool
 ) -> dict[int, KnownConnection]:
-    """A worker that is missing from the answer was never looked at."""
+    """A worker that is missing from the answer was never checked."""
     rows = await tx.rows(
         """
         SELECT worker_id, checked_at, observed_at, connection, absent_at, found_at, missing_since,
@@ -37,10 +37,12 @@ async def read_connections(
     return {row.worker_id: KnownConnection(**row._asdict()) for row in rows}
 
 
-async def keep_connections(tx: Transaction, looks: Collection[KnownConnection], *, is_shadow: bool) -> None:
-    if not looks:
+async def keep_connections(
+    tx: Transaction, connections: Collection[KnownConnection], *, is_shadow: bool
+) -> None:
+    if not connections:
         return
-    ordered = sorted(looks, key=lambda look: look.worker_id)
+    ordered = sorted(connections, key=lambda known: known.worker_id)
     await tx.run(
         """
         INSERT INTO own.worker_connection (worker_id, connection, checked_at, observed_at, absent_at, found_at,
@@ -57,10 +59,10 @@ async def keep_connections(tx: Transaction, looks: Collection[KnownConnection], 
                shared_from = excluded.shared_from, shared_since = excluded.shared_since,
                shared_until = excluded.shared_until
         """,
-        ids=[look.worker_id for look in ordered],
-        connections=[look.connection for look in ordered],
+        ids=[known.worker_id for known in ordered],
+        connections=[known.connection for known in ordered],
         is_shadow=is_shadow,
-        **{moment: [getattr(look, moment) for look in ordered] for moment in _MOMENTS},
+        **{moment: [getattr(known, moment) for known in ordered] for moment in _MOMENTS},
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
-from dlq_handler.broker.admin import many_queues
+from dlq_handler.broker.admin import queue_probe
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi, QueueStatistics
 from dlq_handler.broker.admin.queue_counter import UNKNOWN_QUEUE, QueueCounter
@@ -18,7 +18,7 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import locked
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
-from dlq_handler.pace import pause_after
+from dlq_handler.loop import pause_after
 from dlq_handler.workers.refusal_budget import RefusalBudget
 
 
@@ -31,16 +31,18 @@ class _Ttl:
 
 UNKNOWN_TTL = _Ttl(is_known=False)
 COUNTS_KEPT_SECONDS = 2.0
+FLEET_COUNTS_KEPT_SECONDS = 140.0
+"""Maximum age of the counts of a large fleet that the view takes over. The worker watch counts every 120 s at least."""
 TTL_KEPT_SECONDS = 600.0
 """A TTL cannot change while its queue lives, and each probe leaves a line in the broker's log."""
 API_PAUSE_SECONDS = 60.0
 """Before the management API is asked again after it failed."""
 MOST_WITH_STATISTICS = 500
-"""Statistics of more queues are not read for pages and commands."""
+"""For pages and commands, statistics of more queues are not read, and their counts are not read again."""
 STATISTICS_SECONDS = 5.0
 TTLS_KEPT_SECONDS = 60.0
 MOST_TRIED = 10
-"""Maximum number of workers among which a queue is looked for whose TTL can be probed."""
+"""Maximum number of workers among which dlq-handler searches for a queue whose TTL can be probed."""
 
 Fact = TypeVar("Fact")
 
@@ -75,9 +77,9 @@ class WorkerQueueObserver:
         queues: QueueCounter | None = None,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        """`api` may be missing. `confirm_after_seconds`: between the two looks that a decision needs.
+        """`api` may be missing. `confirm_after_seconds`: between the two checks that a decision needs.
 
-        `probes_ttl`: what `look` finds decides about executions, so each queue is asked, and its TTL probed.
+        `probes_ttl`: what `observe` finds decides about executions, so each queue is asked, and its TTL probed.
         `queues` counts for everything that decides nothing, and spares the broker's log; without it all are asked.
         """
         self._queues = queues
@@ -86,6 +88,7 @@ class WorkerQueueObserver:
         self._probes_ttl, self._counts_kept_seconds = probes_ttl, counts_kept_seconds
         self._budget = RefusalBudget(now, confirm_after_seconds=confirm_after_seconds)
         self._counts = _Kept[QueueCounts | None]()
+        self._fleet_counts = _Kept[QueueCounts | None]()
         self._statistics = _Kept[QueueStatistics]()
         self._ttls = _Kept[_Ttl]()
         self._longest_ttl_ms: int | None = None
@@ -94,35 +97,53 @@ class WorkerQueueObserver:
         # Two callers at once would ask everything twice: the second waits, and uses the answers of the first.
         self._turn = asyncio.Lock()
         self.broker_error: str | None = None
-        """Why the last look could not ask the broker; None when it could."""
+        """Why the last check could not ask the broker; None when it could."""
         self.api_error: str | None = None
         """The same for the management API."""
 
     async def count(self, worker_ids: Collection[int]) -> dict[int, QueueCounts | None]:
         """Consumers and ready by AMQP alone. None: no such queue. A worker that is left out is unknown."""
         async with locked(self._turn):
-            return await self._count(worker_ids, is_quiet=True)
+            counted = await self._count(worker_ids, is_quiet=True)
+        if len(worker_ids) > MOST_WITH_STATISTICS:
+            self._fleet_counts.keep(counted, until=self._now() + FLEET_COUNTS_KEPT_SECONDS)
+        return counted
 
-    async def look(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
+    async def observe_fleet(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
+        """For the view: as `observe_quietly`, but a large fleet as `count` last found it. To count thousands of queues
+        again costs the broker and this process seconds.
+        """
+        counted = self._fleet_counts.fresh(worker_ids, self._now())
+        if not counted or len(worker_ids) <= MOST_WITH_STATISTICS:
+            return await self.observe_quietly(worker_ids)
+        async with locked(self._turn):
+            counted |= await self._count([one for one in worker_ids if one not in counted], is_quiet=True)
+        ttls = self._ttls.fresh(counted, self._now())
+        return {
+            one: None if counts is None else _observation(counts, None, ttls.get(one, UNKNOWN_TTL))
+            for one, counts in counted.items()
+        }
+
+    async def observe(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         """All that can be known. None: no such queue. A worker that is left out is unknown."""
-        return await self._look(worker_ids, is_quiet=not self._probes_ttl)
+        return await self._observe(worker_ids, is_quiet=not self._probes_ttl)
 
     async def observe_quietly(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         """The same for pages and commands, which decide nothing: probes no TTL, and asks about no missing queue."""
-        return await self._look(worker_ids, is_quiet=True)
+        return await self._observe(worker_ids, is_quiet=True)
 
     def queue_of(self, worker_id: int) -> str:
         return self._names.queue(worker_id)
 
     def unknown_explanation(self, worker_id: int) -> str:
-        """The reason why a quiet look left this worker out while the broker answered."""
+        """The reason why a quiet check left this worker out while the broker answered."""
         return (
             UNKNOWN_QUEUE
             if self._queues is None
             else self._queues.unknown_explanation(self._names.queue(worker_id))
         )
 
-    async def _look(
+    async def _observe(
         self, worker_ids: Collection[int], *, is_quiet: bool
     ) -> dict[int, QueueObservation | None]:
         async with locked(self._turn):
@@ -137,8 +158,8 @@ class WorkerQueueObserver:
         }
 
     async def longest_ttl_ms(self, worker_ids: Sequence[int] = ()) -> int | None:
-        """Of all worker queues that were ever seen here, also of those that are gone: what counts where the queue of a
-        message, or the TTL of that queue, is unknown. 0: they have none. None: unknown.
+        """Of all worker queues that this process ever saw, also deleted ones: what counts where the queue of a message
+        or its TTL is unknown. 0: they have none. None: unknown.
 
         A process that has just started has seen none. Without the management API it probes one queue of these workers.
         """
@@ -161,7 +182,7 @@ class WorkerQueueObserver:
         try:
             answer = await self._ask_broker(queues, is_quiet=is_quiet)
         except Unavailable as error:
-            self.broker_error = error.what
+            self.broker_error, self._fleet_counts = error.what, _Kept()
             return known
         self.broker_error = None
         counted = {queues[queue]: counts for queue, counts in answer.items()}
@@ -175,7 +196,7 @@ class WorkerQueueObserver:
     ) -> Mapping[str, QueueCounts | None]:
         if is_quiet:
             if self._queues is None:
-                return await many_queues.count_all(self._admin, queues)
+                return await queue_probe.count_all(self._admin, queues)
             return await self._queues.count_all(queues)
         present = sorted(self._found.intersection(queues))
         answer = await self._ask(present, refusals=self._budget.places_for_found)
@@ -195,7 +216,7 @@ class WorkerQueueObserver:
     async def _ask(self, queues: Sequence[str], *, refusals: int) -> dict[str, QueueCounts | None]:
         if not queues:
             return {}
-        answer, left = await many_queues.count_until_refused(self._admin, queues, refusals=refusals)
+        answer, left = await queue_probe.count_until_refused(self._admin, queues, refusals=refusals)
         found = {queue for queue, counts in answer.items() if counts is not None}
         refused = set(queues).difference(left, found)
         self._found = self._found.difference(refused) | found
@@ -261,7 +282,7 @@ class WorkerQueueObserver:
         asked = list(islice(queues, self._budget.places))
         self._budget.spend(len(asked))
         try:
-            answer = await many_queues.probe_all_ttl_ms(self._admin, asked)
+            answer = await queue_probe.probe_all_ttl_ms(self._admin, asked)
         except Unavailable as error:
             # Left out: taken for a queue without a TTL, an execution could be failed whose message still waits.
             self.broker_error = error.what
@@ -282,8 +303,8 @@ class WorkerQueueObserver:
 def _observation(counts: QueueCounts, statistics: QueueStatistics | None, ttl: _Ttl) -> QueueObservation:
     """What AMQP says is of this instant; the API's numbers are some seconds old.
 
-    That is all right for whoever asks if a dispatch of minutes ago has left the queue: it was in there when the numbers
-    were taken, as ready or as unacked, or it had left by then. The two must be of one moment, though: one delivered
+    That is sufficient to decide if a dispatch of minutes ago has left the queue: it was in there when the numbers were
+    taken, as ready or as unacked, or it had left by then. The two must be of one moment, though: one delivered
     since then is not ready by AMQP any more and not unacked by the API yet. So the older count of ready ones is not
     forgotten, and "ready + unacked = 0" holds only if it did for both.
     """

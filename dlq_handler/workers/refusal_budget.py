@@ -1,7 +1,7 @@
 """Limit the questions that the broker refuses: each leaves error lines in its log. No I/O.
 
 Promises: at most `MAX_PER_MINUTE` refusals a minute, TTL probes and missing queues together; at most
-`MAX_PER_QUEUE` about one missing queue in `KEPT_SECONDS`, far enough apart for the two looks that a decision needs.
+`MAX_PER_QUEUE` about one missing queue in `KEPT_SECONDS`, far enough apart for the two checks that a decision needs.
 """
 
 from collections import deque
@@ -16,9 +16,9 @@ KEPT_SECONDS = 600.0
 
 class RefusalBudget:
     def __init__(self, now: Callable[[], float], *, confirm_after_seconds: float) -> None:
-        """`confirm_after_seconds`: between the two looks that a decision needs, at least."""
+        """`confirm_after_seconds`: between the two checks that a decision needs, at least."""
         self._now = now
-        # Longer than the looks must be apart: the database's clock is read later than the broker answers.
+        # Longer than the checks must be apart: the database's clock is read later than the broker answers.
         self._pause_seconds = confirm_after_seconds * 4 / 3
         self._spent_at: deque[float] = deque()
         self._by_queue: dict[str, list[float]] = {}
@@ -46,7 +46,7 @@ class RefusalBudget:
             self._by_queue.setdefault(queue, []).append(self._now())
 
     def due(self, queues: Iterable[str]) -> list[str]:
-        """Those that may be asked about now. A second question goes first: a decision needs two looks in a row."""
+        """Those that may be asked about now. A second question goes first: a decision needs two checks in a row."""
         now = self._now()
         recent = {
             queue: [at for at in times if now - at < KEPT_SECONDS] for queue, times in self._by_queue.items()

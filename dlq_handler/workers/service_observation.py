@@ -1,13 +1,13 @@
-"""Looks at the queues that the host's services must consume: which has no consumer, since when, and why. Pure.
+"""Observations of the queues that the host's services must consume: which has no consumer, since when, and why. Pure.
 
 Attune's services do not reconnect to RabbitMQ. After a restart of the broker they go on running without consumers, and
-workers go on sending heartbeats. One look proves nothing: a worker that starts sends its first heartbeat before it
+workers go on sending heartbeats. One check proves nothing: a worker that starts sends its first heartbeat before it
 consumes, and one that stops leaves its queue before its heartbeat is old. So a worker counts after two different
-heartbeats that are both later than the first look without a consumer. An older one may come from a process that still
+heartbeats that are both later than the first check without a consumer. An older one may come from a process that still
 consumed: with the heartbeat of its successor, which prepares its environments before it consumes, that would make two.
-What the looks found is kept in the database, where commands and new leaders read it.
+What the checks found is kept in the database, where commands and new leaders read it.
 
-Times are by the database's clock. A restart of the broker is claimed only where a look with a consumer came before it,
+Times are by the database's clock. A restart of the broker is reported only if a check with a consumer came before it,
 and none after it.
 """
 
@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-# Older looks prove nothing about now: their replica has ended, or the broker did not answer. In a large fleet a look
-# comes every two minutes.
+# Older observations prove nothing about now: their replica has ended, or the broker did not answer. In a large fleet
+# there is a check every two minutes.
 CURRENT_FOR = timedelta(minutes=3)
 
-# After a longer break the looks begin again: a consumer may have come and gone in between.
+# After a longer break the observation begins again: a consumer may have started and stopped in between.
 LONGEST_BREAK = timedelta(minutes=5)
 
 # The management API's uptime is some seconds old, so the start that follows from it is as much too late.
@@ -31,17 +31,17 @@ START_KNOWN_WITHIN = timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceObservation:
-    """What the looks so far say of one queue. With a consumer and an active worker, all times are None."""
+    """What the checks so far have found about one queue. With a consumer and an active worker, all times are None."""
 
     queue: str
     unconsumed_since: datetime | None = None
-    """The first look without a consumer."""
+    """The first check without a consumer."""
     consumed_at: datetime | None = None
-    """The last look with a consumer before that; None: no look ever found one."""
+    """The last check with a consumer before that; None: no check ever found one."""
     restarted_at: datetime | None = None
-    """When the broker started, if that was between those two looks; None: not known."""
+    """When the broker started, if that was between those two checks; None: not known."""
     connection_lost_at: datetime | None = None
-    """When dlq-handler's own connection to the broker broke, if that was between those two looks."""
+    """When dlq-handler's own connection to the broker broke, if that was between those two checks."""
     first_heartbeat: datetime | None = None
     """The first heartbeat of the worker that is later than `unconsumed_since`."""
     inactive_heartbeat: datetime | None = None
@@ -63,10 +63,10 @@ class ServiceObservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceObservations:
-    """The looks of the leaders, by queue; those without events are left out."""
+    """The observations of the leaders, by queue; those without events are left out."""
 
     observed_at: datetime | None
-    """The last one; None: there was none."""
+    """The time of the last check; None: there was none."""
     by_queue: Mapping[str, ServiceObservation]
 
     def are_current(self, now: datetime) -> bool:
@@ -99,59 +99,68 @@ def observe_again(
     consumers: int,
     reporting: Reporting | None,
     broker: BrokerRun,
-    looked_before: datetime | None,
+    last_checked_at: datetime | None,
     now: datetime,
 ) -> ServiceObservation:
     """`reporting` None: not a worker's queue, or its worker does not report.
 
-    `looked_before`: the last look at all queues.
+    `last_checked_at`: the last check of all queues.
     """
-    if before is not None and (looked_before is None or now - looked_before > LONGEST_BREAK):
-        # A consumer that was there before the break was there; what was missing may have come and gone.
+    if before is not None and (last_checked_at is None or now - last_checked_at > LONGEST_BREAK):
+        # A consumer found before the break did exist; a missing one may have started and stopped since.
         before = None if before.is_eventful else before
-    look = (
-        _unconsumed(before, queue, broker, looked_before, now)
+    observation = (
+        _unconsumed(before, queue, broker, last_checked_at, now)
         if consumers == 0
         else ServiceObservation(queue=queue)
     )
     if reporting is None:
-        return replace(look, first_heartbeat=None)
+        return replace(observation, first_heartbeat=None)
     if reporting.is_inactive:
         first = before.inactive_heartbeat if before else None
         # A worker that stops is set inactive first: what follows it under this name counts from its own heartbeats.
-        return replace(look, first_heartbeat=None, inactive_heartbeat=first or reporting.last_heartbeat)
+        return replace(
+            observation, first_heartbeat=None, inactive_heartbeat=first or reporting.last_heartbeat
+        )
     if (
-        look.first_heartbeat is None
-        and look.unconsumed_since
-        and reporting.last_heartbeat > look.unconsumed_since
+        observation.first_heartbeat is None
+        and observation.unconsumed_since
+        and reporting.last_heartbeat > observation.unconsumed_since
     ):
-        return replace(look, first_heartbeat=reporting.last_heartbeat)
-    return look
+        return replace(observation, first_heartbeat=reporting.last_heartbeat)
+    return observation
 
 
 def _unconsumed(
     before: ServiceObservation | None,
     queue: str,
     broker: BrokerRun,
-    looked_before: datetime | None,
+    last_checked_at: datetime | None,
     now: datetime,
 ) -> ServiceObservation:
     if before is not None and before.unconsumed_since is not None:
-        look = replace(before, inactive_heartbeat=None)
+        observation = replace(before, inactive_heartbeat=None)
     else:
-        consumed_at = None if before is None else looked_before
-        look = ServiceObservation(queue=queue, unconsumed_since=now, consumed_at=consumed_at)
+        consumed_at = None if before is None else last_checked_at
+        observation = ServiceObservation(queue=queue, unconsumed_since=now, consumed_at=consumed_at)
         if consumed_at and broker.connection_lost_at and consumed_at <= broker.connection_lost_at <= now:
-            look = replace(look, connection_lost_at=broker.connection_lost_at)
-    if look.may_learn_start(now) and broker.started_at and look.consumed_at and look.unconsumed_since:
-        is_between = look.consumed_at < broker.started_at <= look.unconsumed_since + UPTIME_ERROR
-        return replace(look, restarted_at=broker.started_at) if is_between else look
-    return look
+            observation = replace(observation, connection_lost_at=broker.connection_lost_at)
+    if (
+        observation.may_learn_start(now)
+        and broker.started_at
+        and observation.consumed_at
+        and observation.unconsumed_since
+    ):
+        is_between = (
+            observation.consumed_at < broker.started_at <= observation.unconsumed_since + UPTIME_ERROR
+        )
+        return replace(observation, restarted_at=broker.started_at) if is_between else observation
+    return observation
 
 
-def same_start(started_at: datetime, looks: Iterable[ServiceObservation]) -> datetime:
+def same_start(started_at: datetime, observations: Iterable[ServiceObservation]) -> datetime:
     """As it is on record already: computed again from a newer uptime, one start would become two."""
-    known = [look.restarted_at for look in looks if look.restarted_at]
+    known = [one.restarted_at for one in observations if one.restarted_at]
     return next((at for at in known if abs(at - started_at) <= UPTIME_ERROR), started_at)
 
 

@@ -8,8 +8,8 @@ from dlq_handler.database.lease_sql import keep_progress, read_progress
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.workers.service_observation import ServiceObservation, ServiceObservations
 
-# All queues are looked at together, so one time is enough for them.
-_PROGRESS = "service looks"
+# All queues are checked together, so one time is enough for them.
+_PROGRESS = "service observations"
 
 
 async def read_eventful(database: Database) -> ServiceObservations:
@@ -32,7 +32,7 @@ async def _read(tx: Transaction, condition: str) -> ServiceObservations:
         SELECT queue, unconsumed_since, consumed_at, restarted_at, connection_lost_at, first_heartbeat,
                inactive_heartbeat
           FROM own.service_observation {condition}
-        """  # noqa: S608  # our own text throughout
+        """  # noqa: S608  # only text of this module
     )
     return ServiceObservations(
         observed_at=await read_progress(tx, _PROGRESS),
@@ -41,10 +41,10 @@ async def _read(tx: Transaction, condition: str) -> ServiceObservations:
 
 
 async def keep_observations(
-    tx: Transaction, *, changed: Collection[ServiceObservation], gone: Collection[str], at: datetime
+    tx: Transaction, *, changed: Collection[ServiceObservation], removed: Collection[str], at: datetime
 ) -> None:
-    """`gone`: queues that nothing is known of any more."""
-    ordered = sorted(changed, key=lambda look: look.queue)
+    """`removed`: queues of which nothing is known any more."""
+    ordered = sorted(changed, key=lambda one: one.queue)
     if ordered:
         await tx.run(
             """
@@ -59,17 +59,17 @@ async def keep_observations(
                    restarted_at = excluded.restarted_at, connection_lost_at = excluded.connection_lost_at,
                    first_heartbeat = excluded.first_heartbeat, inactive_heartbeat = excluded.inactive_heartbeat
             """,
-            queues=[look.queue for look in ordered],
-            unconsumed=[look.unconsumed_since for look in ordered],
-            consumed=[look.consumed_at for look in ordered],
-            restarted=[look.restarted_at for look in ordered],
-            lost=[look.connection_lost_at for look in ordered],
-            heartbeats=[look.first_heartbeat for look in ordered],
-            inactive=[look.inactive_heartbeat for look in ordered],
+            queues=[one.queue for one in ordered],
+            unconsumed=[one.unconsumed_since for one in ordered],
+            consumed=[one.consumed_at for one in ordered],
+            restarted=[one.restarted_at for one in ordered],
+            lost=[one.connection_lost_at for one in ordered],
+            heartbeats=[one.first_heartbeat for one in ordered],
+            inactive=[one.inactive_heartbeat for one in ordered],
         )
-    if gone:
+    if removed:
         await tx.run(
             "DELETE FROM own.service_observation WHERE queue = ANY (CAST(:queues AS text[]))",
-            queues=sorted(gone),
+            queues=sorted(removed),
         )
     await keep_progress(tx, _PROGRESS, until=at)

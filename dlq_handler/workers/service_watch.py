@@ -14,9 +14,9 @@ from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
-from dlq_handler.database.server_sql import database_time
+from dlq_handler.database.lease_sql import database_time
 from dlq_handler.errors import Contended, Unavailable
-from dlq_handler.host.worker import AvailabilityPolicy, Worker, WorkerQueueNames, is_on_time
+from dlq_handler.host.worker import AvailabilityPolicy, Worker, WorkerQueueNames, WorkerStatus, is_on_time
 from dlq_handler.loop import every
 from dlq_handler.workers import service_observations_sql as store
 from dlq_handler.workers.service_observation import (
@@ -51,9 +51,9 @@ class ServiceWatch:
         self._database, self._leadership = database, leadership
         self._workers, self._queues, self._api = workers, queues, api
         self._names, self._executor_queues, self._availability = names, executor_queues, availability
-        self._looks: Mapping[str, ServiceObservation] | None = None
+        self._observations: Mapping[str, ServiceObservation] | None = None
         """None: another replica has observed meanwhile, so they have to be read."""
-        self._looked_at: datetime | None = None
+        self._checked_at: datetime | None = None
         self._last: FleetCounts | None = None
         self._incarnation: int | None = None
         self._lost_at: datetime | None = None
@@ -67,7 +67,7 @@ class ServiceWatch:
         try:
             await self._note_lost_connection()
             if not self._leadership.is_leader:
-                self._looks = None
+                self._observations = None
                 return
             fleet = self._workers.fleet_counts
             # Counted twice, one observation would make two heartbeats of one.
@@ -94,9 +94,9 @@ class ServiceWatch:
             return await database_time(tx)
 
     async def _observe(self, fleet: FleetCounts, executor: Mapping[str, QueueCounts | None]) -> None:
-        before = await self._read() if self._looks is None else self._looks
+        before = await self._read() if self._observations is None else self._observations
         # Until this is written: after an error it is uncertain what the database has.
-        self._looks = None
+        self._observations = None
         uptime_seconds = await self._uptime_seconds(before.values())
         counts = {**executor, **{self._names.queue(one): counted for one, counted in fleet.counts.items()}}
         workers = {self._names.queue(one.id): one for one in fleet.fleet}
@@ -111,29 +111,29 @@ class ServiceWatch:
                     consumers=counted.consumers if counted else 0,
                     reporting=self._reporting(workers.get(queue)),
                     broker=broker,
-                    looked_before=self._looked_at,
+                    last_checked_at=self._checked_at,
                     now=now,
                 )
                 for queue, counted in counts.items()
             }
-            changed = [look for queue, look in after.items() if before.get(queue) != look]
+            changed = [one for queue, one in after.items() if before.get(queue) != one]
             removed = before.keys() - after.keys()
             if changed or removed or monotonic_seconds() - self._written_at >= WRITE_SECONDS:
                 await self._leadership.fence(tx)
-                await store.keep_observations(tx, changed=changed, gone=removed, at=now)
+                await store.keep_observations(tx, changed=changed, removed=removed, at=now)
                 self._written_at = monotonic_seconds()
-        self._looks, self._looked_at = after, now
+        self._observations, self._checked_at = after, now
 
     async def _read(self) -> Mapping[str, ServiceObservation]:
         async with self._database.transaction() as tx:
             known = await store.read_all(tx)
-        self._looked_at = known.observed_at
+        self._checked_at = known.observed_at
         return known.by_queue
 
     async def _uptime_seconds(self, before: Collection[ServiceObservation]) -> float | None:
         """Of the broker. None: unknown, or not needed."""
-        at = self._looked_at
-        if at is None or not any(look.may_learn_start(at) for look in before):
+        at = self._checked_at
+        if at is None or not any(one.may_learn_start(at) for one in before):
             return None
         try:
             return await self._api.uptime_seconds()
@@ -145,7 +145,9 @@ class ServiceWatch:
             return None
         if not is_on_time(worker, policy=self._availability):
             return None
-        return Reporting(last_heartbeat=worker.last_heartbeat, is_inactive=worker.status == "inactive")
+        return Reporting(
+            last_heartbeat=worker.last_heartbeat, is_inactive=worker.status == WorkerStatus.INACTIVE
+        )
 
 
 def _started_at(

@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import structlog
 
@@ -18,15 +19,15 @@ from dlq_handler.database.leadership import Leadership
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host.worker import AvailabilityPolicy, Worker
 from dlq_handler.host.workers_sql import read_fleet, workers_with_dispatches
-from dlq_handler.loop import every
+from dlq_handler.loop import Pace, every
 from dlq_handler.metrics import Metrics
-from dlq_handler.pace import Pace
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.workers.availability import (
     HISTORY_AFTER_SECONDS,
     Absence,
     Availability,
     absences,
+    began_at,
     is_history,
     standing_of,
 )
@@ -58,7 +59,7 @@ class WorkerWatch:
     def __init__(
         self,
         database: Database,
-        sight: WorkerQueueObserver,
+        observer: WorkerQueueObserver,
         leadership: Leadership,
         gate: Gate,
         *,
@@ -67,7 +68,7 @@ class WorkerWatch:
         metrics: Metrics,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        self._database, self._sight, self._leadership, self._gate = database, sight, leadership, gate
+        self._database, self._observer, self._leadership, self._gate = database, observer, leadership, gate
         self._availability, self._confirm_after_seconds = availability, confirm_after_seconds
         self._metrics, self._now = metrics, now
         self._absences: Mapping[int, Absence] = {}
@@ -78,13 +79,15 @@ class WorkerWatch:
         self._pace = Pace(most_seconds=MOST_COUNT_SECONDS, now=now)
         self.availabilities: Mapping[int, Availability] | None = None
         """Of all workers that sent a heartbeat within a day; None: unknown, or another replica leads."""
+        self.began_at: Mapping[int, datetime] = {}
+        """Since when each worker has this availability, as far as its heartbeat dates it."""
         self.unattended: frozenset[int] = frozenset()
         """Workers whose queue holds messages and has no consumer."""
         self.fleet_counts: FleetCounts | None = None
         """The last count of the queues; None while the database or the broker does not answer."""
 
     @property
-    def gone(self) -> dict[int, Worker]:
+    def unavailable(self) -> dict[int, Worker]:
         """Workers that are confirmed as unavailable. Empty while that is unknown."""
         return {
             one: absence.worker
@@ -113,6 +116,11 @@ class WorkerWatch:
             for one in fleet
         }
         self.availabilities = {one.id: seen[one.id] for one in fleet if not is_history(one)}
+        self.began_at = {
+            one.id: began
+            for one in fleet
+            if (began := began_at(one, seen[one.id], self._availability)) is not None
+        }
         # Without a heartbeat for a day from any worker, all are counted: with none the alert would end after a day.
         self._metrics.set_workers(Counter((self.availabilities or seen).values()))
         self._log_changes(seen)
@@ -125,7 +133,7 @@ class WorkerWatch:
     def _forget(self) -> None:
         self._absences, self.unattended, self.availabilities, self.fleet_counts = {}, frozenset(), None, None
         self._metrics.set_workers(None)
-        self._metrics.set_unattended_queues(None)
+        self._metrics.worker_queues_unattended.set(None)
 
     async def _read_fleet(self) -> list[Worker]:
         """Workers with a heartbeat within a day, or with dispatches. All, if there is none of the first."""
@@ -162,13 +170,13 @@ class WorkerWatch:
             for one in sorted(fleet, key=_silent_seconds)
             if not is_history(one) or one.id in self._with_dispatches
         ]
-        counted = await self._sight.count(asked)
-        self.fleet_counts = None if self._sight.broker_error else FleetCounts(fleet=fleet, counts=counted)
+        counted = await self._observer.count(asked)
+        self.fleet_counts = None if self._observer.broker_error else FleetCounts(fleet=fleet, counts=counted)
         self.unattended = frozenset(
             one for one, counts in counted.items() if counts and counts.ready and not counts.consumers
         )
         is_whole = len(counted) == len(asked)
-        self._metrics.set_unattended_queues(len(self.unattended) if is_whole else None)
+        self._metrics.worker_queues_unattended.set(len(self.unattended) if is_whole else None)
 
 
 def _silent_seconds(worker: Worker) -> float:

@@ -1,8 +1,8 @@
-"""A look at a worker, and what it adds to the looks before it. Pure: no clock, no I/O.
+"""The observation of a worker, and what one more check adds to it. Pure: no clock, no I/O.
 
-One look proves little: a heartbeat may be late, a message may have been acknowledged a moment ago, and after a restart
-of the broker we may be back before the workers are. So looks come in twos, kept in the database, where a new leader
-finds what the old one saw.
+One check proves little: a heartbeat may be late, a message may have been acknowledged a moment ago, and after a restart
+of the broker dlq-handler may reconnect before the workers do. So a decision needs two checks. They are kept in the
+database, where a new leader finds what the old one observed.
 """
 
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from datetime import datetime
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker, is_unavailable
 
 KEPT_SECONDS = 600.0
-"""A look without a consumer counts for at most this time when later looks know nothing about the queue."""
+"""A check that found no consumer counts for at most this time if later checks learn nothing about the queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerObservation:
-    """The last look at one worker, with the time of the first one that saw the same."""
+    """The last check of one worker, with the time of the first one that found the same."""
 
     worker_id: int
     observed_at: datetime
-    """Of the last look that knew the queue, while `unconsumed_since` is kept from it."""
+    """Time of the last check. While `unconsumed_since` is kept from an earlier check: time of the earlier one."""
     last_heartbeat: datetime | None = None
     unavailable_since: datetime | None = None
-    """The first look that found it unavailable, or its row gone, with this last heartbeat."""
+    """The first check that found it unavailable, or its row deleted, with this last heartbeat."""
     empty_since: datetime | None = None
-    """The look before this one that found nothing ready and nothing held in its queue; this one, if none did."""
+    """The check before this one that found nothing ready and nothing held in its queue; this one, if none did."""
     unconsumed_since: datetime | None = None
     """In the same way: its queue had no consumer, or did not exist."""
 
@@ -42,11 +42,11 @@ def observe_again(
     availability: AvailabilityPolicy,
     confirm_after_seconds: float,
 ) -> WorkerObservation:
-    """`worker` None: its row is gone. `queue` None: there is none, if `is_queue_known`."""
+    """`worker` None: its row was deleted. `queue` None: there is none, if `is_queue_known`."""
     heartbeat = worker.last_heartbeat if worker else None
     unavailable_since = None
     if worker is None or is_unavailable(worker, link_age_seconds=watched_seconds, policy=availability):
-        # A heartbeat between two looks is a sign of life, however old it is by the second one.
+        # A heartbeat between two checks is a sign of life, however old it is by the second one.
         is_same = before is not None and before.last_heartbeat == heartbeat
         unavailable_since = (before.unavailable_since if before and is_same else None) or now
     empty_since = unconsumed_since = None
@@ -58,8 +58,8 @@ def observe_again(
         since = before.unconsumed_since if before else None
         unconsumed_since = _first_of_two(before, since, confirm_after_seconds) or now
     elif not is_queue_known and before is not None and _is_recent(before, now):
-        # About a missing queue the broker is asked twice in ten minutes: the looks between the two know nothing, and
-        # must not take the first of them away. That the broker was well all the time, own publishes have to show.
+        # About a missing queue the broker is asked twice in ten minutes. The checks between the two learn nothing, and
+        # must not discard the first answer. Publishes of dlq-handler have to show that the broker worked all the time.
         unconsumed_since = before.unconsumed_since
         observed_at = now if unconsumed_since is None else before.observed_at
     return WorkerObservation(
@@ -78,7 +78,7 @@ def is_empty(queue: QueueObservation | None) -> bool:
 
 
 def is_unattended(queue: QueueObservation | None) -> bool:
-    """Nobody consumes it, or there is none (any more)."""
+    """It has no consumer, or does not exist (any more)."""
     return queue is None or queue.consumers == 0
 
 
@@ -89,10 +89,10 @@ def _is_recent(before: WorkerObservation, now: datetime) -> bool:
 def _first_of_two(
     before: WorkerObservation | None, since: datetime | None, confirm_after_seconds: float
 ) -> datetime | None:
-    """The earlier one of the two looks that this one completes; None: none before it has found the same.
+    """The earlier one of the two checks that this one completes; None: no check before it has found the same.
 
-    When the look before has completed two already, it is the first of the next two: counted from the oldest, "empty
-    since ten o'clock" would speak for a message that was sent at half past ten.
+    When the check before has completed two already, it is the first of the next two. Counted from the oldest, "empty
+    since ten o'clock" would be evidence about a message that was sent at half past ten.
     """
     if before is None or since is None:
         return None

@@ -1,4 +1,4 @@
-"""What the leaders saw of workers, for the looks that follow. Those who only watch have looks of their own."""
+"""What the leaders observed of workers, for later checks. A leader in shadow mode has observations of its own."""
 
 from collections.abc import Collection, Iterable
 
@@ -10,7 +10,7 @@ from dlq_handler.workers.worker_observation import WorkerObservation
 async def read_observations(
     tx: Transaction, worker_ids: Iterable[int], *, is_shadow: bool
 ) -> dict[int, WorkerObservation]:
-    """An id that is missing from the answer was never looked at."""
+    """An id that is missing from the answer was never checked."""
     rows = await tx.rows(
         """
         SELECT worker_id, last_heartbeat, unavailable_since, empty_since, unconsumed_since, observed_at
@@ -23,11 +23,11 @@ async def read_observations(
 
 
 async def keep_observations(
-    tx: Transaction, looks: Collection[WorkerObservation], *, is_shadow: bool
+    tx: Transaction, observations: Collection[WorkerObservation], *, is_shadow: bool
 ) -> None:
-    if not looks:
+    if not observations:
         return
-    ordered = sorted(looks, key=lambda look: look.worker_id)
+    ordered = sorted(observations, key=lambda one: one.worker_id)
     await tx.run(
         """
         INSERT INTO own.worker_observation
@@ -41,18 +41,18 @@ async def keep_observations(
                empty_since = excluded.empty_since, unconsumed_since = excluded.unconsumed_since,
                observed_at = excluded.observed_at
         """,
-        ids=[look.worker_id for look in ordered],
-        heartbeats=[look.last_heartbeat for look in ordered],
-        unavailable=[look.unavailable_since for look in ordered],
-        empty=[look.empty_since for look in ordered],
-        unattended=[look.unconsumed_since for look in ordered],
-        observed_at=[look.observed_at for look in ordered],
+        ids=[one.worker_id for one in ordered],
+        heartbeats=[one.last_heartbeat for one in ordered],
+        unavailable=[one.unavailable_since for one in ordered],
+        empty=[one.empty_since for one in ordered],
+        unattended=[one.unconsumed_since for one in ordered],
+        observed_at=[one.observed_at for one in ordered],
         is_shadow=is_shadow,
     )
 
 
 async def delete_observations(database: Database, *, older_than_seconds: float) -> int:
-    """Forget workers that nobody has had to look at for long: ids of gone workers never come back."""
+    """Delete what is on record of workers without a recent check: ids of deleted workers are never used again."""
     async with database.transaction() as tx:
         result = await tx.run(
             "DELETE FROM own.worker_observation WHERE observed_at < now() - make_interval(secs => :age)",

@@ -1,7 +1,7 @@
 """Which process of a worker began a run, by the connection that consumes the worker's queue. Pure: no clock, no I/O.
 
 A host whose services never reconnect has a new connection only with a new process. A process that began a run was
-consuming at that moment, so a look after that moment without the present connection proves that another process began
+consuming at that moment, so a check after that moment without the present connection proves that another process began
 the run. All times are the database's. The broker's clock is compared only with itself, for the age of a connection.
 """
 
@@ -30,40 +30,40 @@ class ConnectionObservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownConnection:
-    """What the leaders' looks say of the connection that consumes one worker's queue."""
+    """What the leaders' checks have found about the connection that consumes one worker's queue."""
 
     worker_id: int
     checked_at: datetime
-    """Before the last look, whether it was answered or not."""
+    """Before the last check, whether it was answered or not."""
     observed_at: datetime | None = None
-    """Before the last look that found one connection, or no consumer. None: there was no such look."""
+    """Before the last check that found one connection, or no consumer. None: there was no such check."""
     connection: str | None = None
     """The last one that was found alone. None: none was."""
     absent_at: datetime | None = None
-    """A look at this time did not find the connection, which is not older either. None: there was no such look."""
+    """A check at this time did not find the connection, which is not older either. None: there was no such check."""
     found_at: datetime | None = None
-    """After the first of the looks that found this connection alone. None without a connection."""
+    """After the first check that found this connection alone. None without a connection."""
     missing_since: datetime | None = None
-    """The first of the looks since then that did not find it. None: the last look found it."""
+    """The first check since then that did not find it. None: the last check found it."""
     shared_from: datetime | None = None
-    """The last look that found it alone before looks found others as well. None: none did."""
+    """The last check that found it alone before checks found others as well. None: no check did."""
     shared_since: datetime | None = None
-    """The first look that found others."""
+    """The first check that found others."""
     shared_until: datetime | None = None
-    """After the first look that found it alone again; before there is one, after the last look that found others."""
+    """After the first check that found it alone again; before there is one, after the last check that found others."""
 
     @property
     def alone_since(self) -> datetime | None:
-        """After the first of the looks that found it alone, without one in between that found others.
+        """After the first check that found it alone, with no later check that found others.
 
-        A look that found others again proves that the earlier ones without them were blind.
+        A check that finds others again proves that the checks without them were incomplete.
         """
         moments = [one for one in (self.found_at, self.shared_until) if one is not None]
         return max(moments, default=None)
 
     @property
     def is_still_shared(self) -> bool:
-        """No look has found it alone since the looks that found others."""
+        """No check has found it alone since the checks that found others."""
         if self.shared_since is None or self.observed_at is None:
             return False
         return self.observed_at < self.shared_since
@@ -79,7 +79,7 @@ class KnownConnection:
         return self.shared_from < updated < self.shared_until
 
     def unknown_since(self, updated: datetime) -> datetime:
-        """The first look since which it is unknown what began this run."""
+        """The first check since which it is unknown which process began this run."""
         if self.found_at is not None and updated < self.found_at:
             return self.found_at
         if self.missing_since is not None:
@@ -90,40 +90,40 @@ class KnownConnection:
 def observe_again(
     worker_id: int,
     before: KnownConnection | None,
-    sight: ConnectionObservation | None,
+    answer: ConnectionObservation | None,
     *,
     checked_at: datetime,
     answered_at: datetime,
 ) -> KnownConnection:
-    """The database's time before and after the look. `sight` None: there was no clear answer."""
+    """`checked_at`, `answered_at`: the database's time before and after the check. `answer` None: it was not clear."""
     if before is None or before.checked_at > checked_at:
-        # Or the database's clock was set back. Compared with times from before that, a live run could look older than
-        # the connection that began it.
+        # Or the database's clock was set back. Compared with times from before that, a live run could appear older
+        # than the connection that began it.
         before = KnownConnection(worker_id=worker_id, checked_at=checked_at)
-    look = replace(before, checked_at=checked_at)
-    if sight is None or (before.connection not in sight.names and len(sight.names) != 1):
+    known = replace(before, checked_at=checked_at)
+    if answer is None or (before.connection not in answer.names and len(answer.names) != 1):
         # Kept: one answer that is missing, or that lists no consumer while the plugin restarts, must not end a run that
         # was known to be the present process's.
-        look = replace(look, missing_since=before.missing_since or checked_at)
-        if sight is None:
-            return look
-        if sight.names:
-            return _shared(look, answered_at)
-        # After looks that found others, an empty list does not show that the connection is alone again.
-        return look if before.is_still_shared else replace(look, observed_at=checked_at)
-    if len(sight.names) > 1:
-        return _shared(replace(look, missing_since=None), answered_at)
-    [name] = sight.names
+        known = replace(known, missing_since=before.missing_since or checked_at)
+        if answer is None:
+            return known
+        if answer.names:
+            return _shared(known, answered_at)
+        # After checks that found others, an empty list does not show that the connection is alone again.
+        return known if before.is_still_shared else replace(known, observed_at=checked_at)
+    if len(answer.names) > 1:
+        return _shared(replace(known, missing_since=None), answered_at)
+    [name] = answer.names
     is_same_name = before.connection == name
-    if is_same_name and not _is_younger(before, sight, checked_at):
+    if is_same_name and not _is_younger(before, answer, checked_at):
         shared_until = answered_at if before.is_still_shared else before.shared_until
-        return replace(look, observed_at=checked_at, missing_since=None, shared_until=shared_until)
-    if is_same_name or before.observed_at is None or sight.age_seconds is None:
+        return replace(known, observed_at=checked_at, missing_since=None, shared_until=shared_until)
+    if is_same_name or before.observed_at is None or answer.age_seconds is None:
         absent_at = None
     else:
         # RabbitMQ lists a consumer up to one statistics interval late (5 s by default), and lists none for a while
-        # after its management plugin was restarted. The age shows that such a look was blind.
-        absent_at = min(before.observed_at, checked_at - timedelta(seconds=sight.age_seconds))
+        # after its management plugin was restarted. The age shows that such a check missed the consumer.
+        absent_at = min(before.observed_at, checked_at - timedelta(seconds=answer.age_seconds))
     return KnownConnection(
         worker_id=worker_id,
         checked_at=checked_at,
@@ -134,26 +134,26 @@ def observe_again(
     )
 
 
-def _shared(look: KnownConnection, answered_at: datetime) -> KnownConnection:
+def _shared(known: KnownConnection, answered_at: datetime) -> KnownConnection:
     """Others consume beside the connection, or without it. Which of them begins a run from now on is unknown, even when
-    it is alone again: the one that took work beside it may be gone then. Not a look without the others, so its time
-    does not count.
+    it is alone again: the one that took work beside it may have ended by then. This check has found others, so its time
+    does not count as `observed_at`.
     """
-    is_first = not look.is_still_shared
+    is_first = not known.is_still_shared
     return replace(
-        look,
+        known,
         # Only the last time counts. What began in an earlier one is left alone: in doubt dlq-handler waits.
-        shared_from=look.observed_at if is_first else look.shared_from,
-        shared_since=look.checked_at if is_first else look.shared_since,
+        shared_from=known.observed_at if is_first else known.shared_from,
+        shared_since=known.checked_at if is_first else known.shared_since,
         shared_until=answered_at,
     )
 
 
-def _is_younger(before: KnownConnection, sight: ConnectionObservation, checked_at: datetime) -> bool:
+def _is_younger(before: KnownConnection, answer: ConnectionObservation, checked_at: datetime) -> bool:
     """Another connection has the name, because the worker was restarted and its old port was used again."""
-    if before.found_at is None or sight.age_seconds is None:
+    if before.found_at is None or answer.age_seconds is None:
         return False
-    return checked_at - timedelta(seconds=sight.age_seconds + MARGIN_SECONDS) > before.found_at
+    return checked_at - timedelta(seconds=answer.age_seconds + MARGIN_SECONDS) > before.found_at
 
 
 class Began(Enum):
@@ -162,48 +162,48 @@ class Began(Enum):
     BY_PRESENT = auto()
     """The process that consumes the worker's queue now."""
     BY_FORMER = auto()
-    """A process that is gone."""
+    """A process that has ended."""
     UNKNOWN = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessView:
-    """What one look found out about the process of a worker, where a new connection is a new process."""
+    """What one check found out about the process of a worker, where a new connection is a new process."""
 
-    look: KnownConnection
-    """What is known after it."""
+    known: KnownConnection
+    """What is known after the check."""
     is_found: bool = True
-    """`look.connection` consumes the queue now, alone or beside others."""
+    """`known.connection` consumes the queue now, alone or beside others."""
     trouble: str | None = None
-    """Why this look did not find it alone. None: it did."""
+    """Why this check did not find it alone. None: it did."""
 
     @property
-    def gone_before(self) -> datetime | None:
-        """Runs that began before this time were begun by a process that is gone. None: unknown of any run."""
-        if self.trouble is not None or self.look.absent_at is None:
+    def former_until(self) -> datetime | None:
+        """Runs that began before this time were begun by a process that has ended. None: unknown of any run."""
+        if self.trouble is not None or self.known.absent_at is None:
             return None
-        return self.look.absent_at - timedelta(seconds=MARGIN_SECONDS)
+        return self.known.absent_at - timedelta(seconds=MARGIN_SECONDS)
 
     @property
     def known_from(self) -> datetime | None:
         """Runs that began earlier were not begun by the present process, as far as is known. None: unknown of any."""
-        return self.look.found_at if self.is_found else None
+        return self.known.found_at if self.is_found else None
 
     def began(self, updated: datetime) -> Began:
         """`updated`: the last change of a row that is running.
 
-        A row that was changed after the run began looks younger than the run. So a run of a former process is left
+        A row that was changed after the run began appears younger than the run. So a run of a former process is left
         alone if its row was changed after the restart; no live run is taken for a former process's by that.
         """
-        if self.gone_before is not None and updated < self.gone_before:
+        if self.former_until is not None and updated < self.former_until:
             return Began.BY_FORMER
-        if self.is_found and self.look.is_proven(updated):
+        if self.is_found and self.known.is_proven(updated):
             return Began.BY_PRESENT
         return Began.UNKNOWN
 
     def began_all_since(self, updated: datetime) -> bool:
         """The present process began each run whose last change was at this time or later."""
-        until = self.look.shared_until
+        until = self.known.shared_until
         return self.began(updated) is Began.BY_PRESENT and (until is None or updated >= until)
 
     @property
@@ -211,14 +211,14 @@ class ProcessView:
         return self.trouble or "the connection that consumes its queue may have begun after this run"
 
 
-def view_of(look: KnownConnection, sight: ConnectionObservation | None, trouble: str) -> ProcessView:
-    """`look`: what is known after this look. `sight` None: there was no clear answer, because of `trouble`."""
-    if sight is None:
-        return ProcessView(look=look, is_found=False, trouble=trouble)
-    is_found = look.connection in sight.names
-    if len(sight.names) == 1:
-        return ProcessView(look=look, is_found=is_found)
-    if not sight.names:
-        return ProcessView(look=look, is_found=False, trouble="its queue has no consumer")
-    several = f"its queue has consumers on {len(sight.names)} connections"
-    return ProcessView(look=look, is_found=is_found, trouble=several)
+def view_of(known: KnownConnection, answer: ConnectionObservation | None, trouble: str) -> ProcessView:
+    """`known`: what is known after this check. `answer` None: there was no clear answer, because of `trouble`."""
+    if answer is None:
+        return ProcessView(known=known, is_found=False, trouble=trouble)
+    is_found = known.connection in answer.names
+    if len(answer.names) == 1:
+        return ProcessView(known=known, is_found=is_found)
+    if not answer.names:
+        return ProcessView(known=known, is_found=False, trouble="its queue has no consumer")
+    several = f"its queue has consumers on {len(answer.names)} connections"
+    return ProcessView(known=known, is_found=is_found, trouble=several)

@@ -149,7 +149,7 @@ async def _refresh_stats(session: Session, action_id: int) -> None:
 
 
 async def restore(session: Session, execution_id: int, released: Release) -> None:
-    """Undo a release whose promoted execution could not be requested; the notice, redelivered, repeats it."""
+    """Undo a release whose promoted execution could not be requested; the completion event, redelivered, repeats it."""
     await session.execute(_TAKE_PLACE, released.state_id, execution_id, "active", released.queue_order)
     await session.execute(
         """UPDATE execution_admission_entry SET status = 'queued', activated_at = NULL

@@ -1,7 +1,7 @@
 """The executor's consumer of execution.completed: it frees the slot, moves the line, advances the workflow.
 
-Like stock Attune it believes the row, not the message: status and result of a notice are ignored. Freeing a
-slot repeats harmlessly; retrying a workflow task does not (a second notice makes a second retry).
+Like stock Attune it believes the row, not the message: status and result of a completion event are ignored. Freeing a
+slot repeats harmlessly; retrying a workflow task does not (a second completion event makes a second retry).
 """
 
 from typing import Unpack
@@ -12,7 +12,7 @@ from sandbox.attune import admission, topology
 from sandbox.attune.amqp import PublishFailed, QueueConsumer
 from sandbox.attune.database import Row
 from sandbox.attune.executor import requested_message
-from sandbox.attune.messages import Envelope, SeenNotice, seen_notice
+from sandbox.attune.messages import Envelope, SeenCompletion, seen_completion
 from sandbox.attune.service import AttuneService, Wiring
 
 _RETRY = """
@@ -36,13 +36,13 @@ UPDATE workflow_execution
 
 
 class CompletionListener(AttuneService):
-    """`notices`: those it is done with, in order. `promoted`: the executions it called up from a line."""
+    """`completions`: those it is done with, in order. `promoted`: the executions it called up from a line."""
 
     role = "completion listener"
 
     def __init__(self, amqp_url: str, database_url: str, **wiring: Unpack[Wiring]) -> None:
         super().__init__(amqp_url, database_url, **wiring)
-        self.notices: list[SeenNotice] = []
+        self.completions: list[SeenCompletion] = []
         self.promoted: list[int] = []
         self.consumer: QueueConsumer | None = None
 
@@ -60,21 +60,21 @@ class CompletionListener(AttuneService):
         await self.consumer.start()
 
     async def _handle(self, envelope: Envelope) -> None:
-        notice = seen_notice(envelope)
+        completion = seen_completion(envelope)
         try:
-            await self._complete(notice)
+            await self._complete(completion)
         finally:
-            self.notices.append(notice)
+            self.completions.append(completion)
 
-    async def _complete(self, notice: SeenNotice) -> None:
+    async def _complete(self, completion: SeenCompletion) -> None:
         row = await self.database.session.fetchrow(
-            "SELECT id, status, workflow_task FROM execution WHERE id = $1", notice.execution_id
+            "SELECT id, status, workflow_task FROM execution WHERE id = $1", completion.execution_id
         )
         if row is not None and row["workflow_task"] is not None:
             if await self._retry(row):
                 return  # defect D13: the slot of a retried task stays taken
             await self._advance_workflow(row)
-        await self._free_slot(notice.execution_id)
+        await self._free_slot(completion.execution_id)
 
     async def _free_slot(self, execution_id: int) -> None:
         async with self.database.transaction() as session:

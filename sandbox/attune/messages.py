@@ -50,7 +50,7 @@ class Envelope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenNotice:
+class SeenCompletion:
     """One execution.completed message as it arrived."""
 
     message_id: str | None
@@ -161,13 +161,13 @@ def read_envelope(body: bytes) -> Envelope:
     )
 
 
-def read_notice(body: bytes) -> SeenNotice:
+def read_completion(body: bytes) -> SeenCompletion:
     envelope = read_envelope(body)
-    return seen_notice(envelope)
+    return seen_completion(envelope)
 
 
-def seen_notice(envelope: Envelope) -> SeenNotice:
-    return SeenNotice(
+def seen_completion(envelope: Envelope) -> SeenCompletion:
+    return SeenCompletion(
         message_id=envelope.message_id,
         correlation_id=envelope.correlation_id,
         execution_id=envelope.payload["execution_id"],

@@ -87,7 +87,7 @@ class Scheduler(AttuneService):
             self._print_line(f"execution {execution_id} waits in the line of its action")
             return
         choice = await self._selection.choose(session, execution_id)
-        if not choice.is_anybody_fit:
+        if not choice.has_fitting_worker:
             await self._fail(execution_id, choice.wanted)
             return
         if choice.worker_id is None:

@@ -1,7 +1,7 @@
 -- The part of stock Attune's database that executions, workers, lines and workflows live in, with every enum of it.
 --
 -- Run with search_path set to the wanted schema (schema.py does it). Nothing here names that schema: like Attune's
--- own trigger functions, ours find their tables by the search_path of whoever changes a row, so a connection without
+-- own trigger functions, ours find their tables by the search_path of the session that changes a row, so a connection without
 -- it cannot update an execution at all.
 
 CREATE TYPE execution_status AS ENUM (
@@ -16,7 +16,7 @@ CREATE TYPE enforcement_status AS ENUM ('created', 'processed', 'disabled');
 CREATE TYPE artifact_retention AS ENUM ('versions', 'days', 'hours', 'minutes');
 CREATE TYPE audit_category AS ENUM ('api', 'auth', 'rbac', 'secret', 'admin', 'execution', 'pack');
 CREATE TYPE audit_outcome AS ENUM ('success', 'failure', 'denied');
--- Of tables that are not here; whoever lists Attune's types finds all of them.
+-- Types of tables that are not here: a query for Attune's types finds all of them.
 CREATE TYPE inquiry_status AS ENUM ('pending', 'responded', 'timeout', 'cancelled');
 CREATE TYPE work_queue_item_status AS ENUM (
     'queued', 'leased', 'retry', 'completed', 'failed', 'skipped', 'cancelled');

@@ -105,11 +105,11 @@ class AttuneService:
                     break
                 if Defect.NO_RECONNECT not in self.cured:
                     self._print_line(
-                        f"{self.role}: the broker is gone; goes on without it until it is started again"
+                        f"{self.role}: the connection to the broker is lost; runs on without it until it is restarted"
                     )
                     await stop.wait()
                     break
-                self._print_line(f"{self.role}: the broker is gone; connects again")
+                self._print_line(f"{self.role}: the connection to the broker is lost; reconnects")
                 await self._hang_up()
             await self._finish()
         finally:

@@ -1,4 +1,4 @@
-"""Attune's own timeout monitor: it fails what stayed scheduled and abandons what ran on workers that are gone.
+"""Attune's own timeout monitor: it fails stale scheduled executions and abandons those that ran on unavailable workers.
 
 With its shape and defects: a hundred rows a look, one by one; a row that cannot be announced is not tried again, as it
 is scheduled no more; and it goes by its own timeout, whether or not the message can still be taken and run (D12; cured:

@@ -1,5 +1,5 @@
 -- Stock Attune's triggers: every change of an execution notifies, and leaves a history and an audit row, in the
--- transaction of whoever made it. Run after schema.sql, under the same search_path.
+-- transaction that made it. Run after schema.sql, under the same search_path.
 
 -- ---------------------------------------------------------------- NOTIFY
 

@@ -124,9 +124,9 @@ class StockWorker(AttuneService):
         await self._deregister()
         await self.stop_beating()
         await self._wait_for_what_runs(shutdown_seconds)
-        await self.vanish()
+        await self.die()
 
-    async def vanish(self) -> None:
+    async def die(self) -> None:
         """As after kill -9: the row stays active with its last heartbeat, unacked messages return."""
         await self.stop_beating()
         # First of all: what runs leaves hands free when it is dropped, and they would take up what waits for them.
@@ -135,7 +135,7 @@ class StockWorker(AttuneService):
         await self._disconnect()
 
     async def close(self) -> None:
-        await self.vanish()
+        await self.die()
 
     async def _consume_by(self, receive: Callable[[AbstractIncomingMessage], Awaitable[None]]) -> None:
         if self._channel is None:

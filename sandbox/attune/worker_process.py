@@ -64,7 +64,7 @@ class WorkerProcess(StockWorker):
         await asyncio.sleep(SETTLE_SECONDS)
         await self._wait_for_what_runs(self._shutdown_seconds)
         self._print_line(f"stopped; {len(self._running)} executions are left behind")
-        await self.vanish()
+        await self.die()
 
     def _session(self) -> Session:
         return _LastingSession(super()._session)

@@ -37,7 +37,7 @@ SELECT id,
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     wanted: Sequence[str]
-    is_anybody_fit: bool
+    has_fitting_worker: bool
     """Whether a worker with the wanted runtimes is registered, in any state."""
     worker_id: int | None
 
@@ -58,6 +58,6 @@ class WorkerSelection:
         return Choice(
             wanted=wanted,
             # Without wanted runtimes every worker fits, and one may register later.
-            is_anybody_fit=bool(fitting) or not wanted,
+            has_fitting_worker=bool(fitting) or not wanted,
             worker_id=available[self._turn % len(available)] if available else None,
         )

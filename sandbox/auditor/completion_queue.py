@@ -1,6 +1,7 @@
 """The auditor's own queue on execution.completed, and the depth of any other, through every restart of the broker.
 
-Durable, and acknowledged only when a notice is in the ledger: what is published while we are cut off waits for us.
+Durable, and acknowledged only when a completion event is in the ledger: events that are published while the auditor is
+disconnected wait in the queue.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from aiormq.exceptions import ChannelNotFoundEntity
 
 from sandbox.attune import topology
 from sandbox.attune.amqp import BROKER_AWAY, RPC_SECONDS, loss_as_error, open_connection
-from sandbox.auditor.ledger import Notice
+from sandbox.auditor.ledger import CompletionEvent
 
 QUEUE = "sandbox.auditor.queue"
 
@@ -23,12 +24,12 @@ STOCK_LETTERS = "sandbox.auditor.letters.queue"
 
 CLOSE_SECONDS = 2
 
-TakeNotice = Callable[[Notice, bool], None]
+TakeCompletion = Callable[[CompletionEvent, bool], None]
 
 
 class CompletionQueue:
-    def __init__(self, amqp_url: str, take: TakeNotice) -> None:
-        """`take` gets each notice, and whether the broker hands it out again."""
+    def __init__(self, amqp_url: str, take: TakeCompletion) -> None:
+        """`take` gets each completion event, and whether the broker hands it out again."""
         self._amqp_url = amqp_url
         self._take = take
         self._connection: AbstractConnection | None = None
@@ -85,18 +86,18 @@ class CompletionQueue:
         return self._questions
 
     async def _receive(self, message: AbstractIncomingMessage) -> None:
-        self._take(read_notice(message.body), bool(message.redelivered))
+        self._take(read_completion(message.body), bool(message.redelivered))
         await message.ack()
 
 
-def read_notice(body: bytes) -> Notice:
+def read_completion(body: bytes) -> CompletionEvent:
     """An event that cannot be read counts as an event of no execution, so that the audit reports one too many."""
     try:
         document = json.loads(body)
         execution_id, status = int(document["payload"]["execution_id"]), document["payload"]["status"]
         message_id, source = document["message_id"], document["headers"]["source_service"]
     except (ValueError, KeyError, TypeError):
-        return Notice(execution_id=0, message_id=body.hex(), status="unreadable", source="unknown")
-    return Notice(
+        return CompletionEvent(execution_id=0, message_id=body.hex(), status="unreadable", source="unknown")
+    return CompletionEvent(
         execution_id=execution_id, message_id=str(message_id), status=str(status).lower(), source=str(source)
     )

@@ -1,8 +1,8 @@
 """What the auditor has seen, kept for the whole story, and what follows from it. Pure: no I/O, no clock.
 
 An *end* is one change of a row from an open status to a terminal one. It belongs to one attempt, so it needs exactly
-one notice. A notice is known by its message id. Another id for the same end is a second notice. The same id again is a
-repeat: allowed around an outage of the sidecar or a server (outages.py), otherwise a second notice too.
+one completion event. The message id identifies an event: another id for the same end is a second event. The same id
+again is a repeat: allowed around an outage of the sidecar or a server (outages.py), otherwise a second event too.
 """
 
 from collections import defaultdict
@@ -38,7 +38,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class CompletionEvent:
     execution_id: int
     message_id: str
     status: str
@@ -75,7 +75,7 @@ class Ledger:
     _dispatched: set[int] = field(default_factory=set)
     _ends: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     _reopened: set[int] = field(default_factory=set)
-    _notice_ids: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _completion_ids: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     _first_seen: dict[str, float] = field(default_factory=dict)
     _repeats: int = 0
     _said_twice: set[int] = field(default_factory=set)
@@ -103,17 +103,17 @@ class Ledger:
             self._ends[number] += 1
         self._status[number] = status
 
-    def take_notice(self, notice: Notice, *, at: float, redelivered: bool = False) -> bool:
+    def take_completion(self, completion: CompletionEvent, *, at: float, redelivered: bool = False) -> bool:
         """True when its id was seen before. One that the broker hands to us again is not even a repeat."""
-        ids = self._notice_ids[notice.execution_id]
-        is_repeat = notice.message_id in ids
-        first_at = self._first_seen.setdefault(notice.message_id, at)
+        ids = self._completion_ids[completion.execution_id]
+        is_repeat = completion.message_id in ids
+        first_at = self._first_seen.setdefault(completion.message_id, at)
         if is_repeat and not redelivered:
             if self.losses.excuse(first_at=first_at, again_at=at):
                 self._repeats += 1
             else:
-                self._said_twice.add(notice.execution_id)
-        ids.add(notice.message_id)
+                self._said_twice.add(completion.execution_id)
+        ids.add(completion.message_id)
         return is_repeat
 
     def take_rows(self, rows: Mapping[int, TerminalRow]) -> None:
@@ -123,15 +123,17 @@ class Ledger:
                 self._touched.add(number)
         self._touched |= self._first_terminal.keys() - rows.keys()
 
-    def notice_counts(self) -> dict[int, int]:
-        """Notices of each execution, repeats not counted."""
-        return {number: len(ids) for number, ids in self._notice_ids.items()}
+    def completion_counts(self) -> dict[int, int]:
+        """Completion events of each execution, repeats not counted."""
+        return {number: len(ids) for number, ids in self._completion_ids.items()}
 
-    def violations(self, notices: Mapping[int, int]) -> list[Violation]:
-        """What can never be made good again. `notices`: counted before the changes were read, as an end is committed
-        before it is announced: a notice that came since may belong to an end we have not read yet.
+    def violations(self, completions: Mapping[int, int]) -> list[Violation]:
+        """Violations that no later event can repair.
+
+        `completions` is counted before the changes were read: an end is committed before its event is published, so
+        an event that arrived since may belong to an end that was not read yet.
         """
-        doubled = self._doubled(notices)
+        doubled = self._doubled(completions)
         changed = tuple(sorted(self._reopened | self._touched))
         found = []
         if doubled:
@@ -141,7 +143,7 @@ class Ledger:
         return found
 
     def audit(self) -> Audit:
-        counts = self.notice_counts()
+        counts = self.completion_counts()
         ended = {number for number, ends in self._ends.items() if ends}
         return Audit(
             dispatched=len(self._dispatched),
@@ -154,6 +156,6 @@ class Ledger:
             changed=tuple(sorted(self._reopened | self._touched)),
         )
 
-    def _doubled(self, notices: Mapping[int, int]) -> tuple[int, ...]:
-        too_many = {number for number, count in notices.items() if count > self._ends.get(number, 0)}
+    def _doubled(self, completions: Mapping[int, int]) -> tuple[int, ...]:
+        too_many = {number for number, count in completions.items() if count > self._ends.get(number, 0)}
         return tuple(sorted(too_many | self._said_twice))

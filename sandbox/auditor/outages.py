@@ -1,8 +1,8 @@
 """When a second copy of a completion event, with the same id, is allowed. Pure: the caller passes the time.
 
-The sidecar publishes a notice again when it cannot know that the first copy was confirmed and marked: it died in
-between, or the broker or the database went. So something must have been lost after the first copy, and before the
-second; and the first one must be of about that time, for what was announced long before was marked long ago.
+The sidecar publishes a completion event again when it cannot know that the first copy was confirmed and marked: it
+died in between, or the broker or the database was lost. So an outage must lie between the first copy and the second,
+and close to the first: an event published long before the outage was marked long ago.
 """
 
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ class _Loss:
 
 @dataclass(slots=True)
 class Outages:
-    """`margin_seconds`: how long a notice can be on its way, from its first copy to its mark, or from the broker that
-    came back to us.
+    """`margin_seconds`: the longest time from the first copy of an event to its mark, or from the return of the broker
+    to the arrival of an event here.
     """
 
     margin_seconds: float
@@ -38,7 +38,7 @@ class Outages:
                 loss.back_at = at
 
     def excuse(self, *, first_at: float, again_at: float) -> bool:
-        """Whether a notice that we first saw then may be seen again now."""
+        """Whether a completion event that first arrived at `first_at` may arrive again."""
         return any(
             loss.lost_at <= again_at
             and loss.lost_at - self.margin_seconds <= first_at

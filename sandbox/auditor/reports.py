@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import IO
 
-from sandbox.auditor.ledger import Audit, Change, Notice, Violation
+from sandbox.auditor.ledger import Audit, Change, CompletionEvent, Violation
 
 
 class Reporter:
@@ -18,8 +18,11 @@ class Reporter:
     def changes(self, changes: Iterable[Change]) -> None:
         self._write("changes", changes=[asdict(change) for change in changes])
 
-    def notices(self, notices: Iterable[tuple[Notice, bool]]) -> None:
-        self._write("notices", notices=[asdict(notice) | {"is_repeat": again} for notice, again in notices])
+    def completions(self, completions: Iterable[tuple[CompletionEvent, bool]]) -> None:
+        self._write(
+            "completions",
+            completions=[asdict(completion) | {"is_repeat": again} for completion, again in completions],
+        )
 
     def picture(
         self, *, line: Iterable[tuple[int, str]], workers: Mapping[int, str], queues: Mapping[str, int]

@@ -11,7 +11,7 @@ from sandbox.attune import topology
 from sandbox.attune.amqp import BROKER_AWAY
 from sandbox.attune.database import DATABASE_AWAY, Database
 from sandbox.auditor.completion_queue import STOCK_LETTERS, CompletionQueue
-from sandbox.auditor.ledger import Ledger, Notice, Violation
+from sandbox.auditor.ledger import CompletionEvent, Ledger, Violation
 from sandbox.auditor.outages import Outages
 from sandbox.auditor.reports import Reporter
 from sandbox.auditor.rows import read_changes, read_line, read_terminal_rows, read_workers
@@ -30,8 +30,8 @@ class Watch:
         self._database, self._reporter = database, reporter
         self._losses = Outages(repeat_margin_seconds)
         self._ledger = Ledger(self._losses)
-        self._arrived: list[tuple[Notice, bool]] = []
-        self._notices = CompletionQueue(amqp_url, self._take_notice)
+        self._arrived: list[tuple[CompletionEvent, bool]] = []
+        self._completions = CompletionQueue(amqp_url, self._take_completion)
         self._away: set[str] = set()
         self._last_number = 0
         self._worker_ids: list[int] = []
@@ -68,7 +68,7 @@ class Watch:
                     )
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
-            await self._notices.close()
+            await self._completions.close()
 
     async def look(self) -> bool:
         """True when both servers answered. The broker first: what is announced has been committed before."""
@@ -78,12 +78,12 @@ class Watch:
 
     async def _look_at_broker(self) -> bool:
         try:
-            if not self._notices.is_open:
-                await self._notices.open()
+            if not self._completions.is_open:
+                await self._completions.open()
             workers = [topology.worker_queue(number) for number in self._worker_ids]
-            depths = await self._notices.depths([STOCK_LETTERS, *LETTER_QUEUES, *workers])
+            depths = await self._completions.depths([STOCK_LETTERS, *LETTER_QUEUES, *workers])
         except BROKER_AWAY as error:
-            await self._notices.close()
+            await self._completions.close()
             self._is_away("broker", error)
             return False
         self._stock_letters = depths.pop(STOCK_LETTERS)
@@ -93,7 +93,7 @@ class Watch:
 
     async def _look_at_database(self) -> bool:
         arrived, self._arrived = self._arrived, []
-        notice_counts = self._ledger.notice_counts()
+        completion_counts = self._ledger.completion_counts()
         session = self._database.session
         try:
             changes = await read_changes(session, self._last_number)
@@ -103,7 +103,7 @@ class Watch:
         except DATABASE_AWAY as error:
             self._is_away("database", error)
             if arrived:
-                self._reporter.notices(arrived)
+                self._reporter.completions(arrived)
             return False
         self._is_back("database")
         if fresh := self._ledger.take_changes(changes):
@@ -111,20 +111,20 @@ class Watch:
             self._reporter.changes(fresh)
         self._ledger.take_rows(terminal)
         if arrived:
-            self._reporter.notices(arrived)
+            self._reporter.completions(arrived)
         self._worker_ids = list(workers)
         self._reporter.picture(line=self._line, workers=workers, queues=self._queues)
-        for violation in self._ledger.violations(notice_counts):
+        for violation in self._ledger.violations(completion_counts):
             if violation not in self._told:
                 self._told.add(violation)
                 self._reporter.violation(violation)
         return True
 
-    def _take_notice(self, notice: Notice, redelivered: bool) -> None:
-        is_repeat = self._ledger.take_notice(notice, at=time.monotonic(), redelivered=redelivered)
+    def _take_completion(self, completion: CompletionEvent, redelivered: bool) -> None:
+        is_repeat = self._ledger.take_completion(completion, at=time.monotonic(), redelivered=redelivered)
         # What the broker hands to us again, after it was away, is no news.
         if not (is_repeat and redelivered):
-            self._arrived.append((notice, is_repeat))
+            self._arrived.append((completion, is_repeat))
 
     def _is_away(self, server: str, error: BaseException) -> None:
         if server not in self._away:

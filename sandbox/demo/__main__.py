@@ -31,7 +31,7 @@ def main() -> int:
     arguments = parser.parse_args()
     drop_other_servers()
     view = open_view(began=time.monotonic())
-    view.line("dlq-handler: what happens to work when workers vanish, in five acts")
+    view.line("dlq-handler: what happens to executions when workers disappear, in five acts")
     folder = Path(tempfile.mkdtemp(prefix="dlq-handler-demo-"))
     code = EXIT_BROKEN
     try:
@@ -68,7 +68,7 @@ async def _play_until_signal(
     view.on_closed = lambda: interruption.by(signal.SIGPIPE)
     await asyncio.wait([story])
     if interruption.code is not None:
-        view.line("interrupted; everything that was started is gone")
+        view.line("interrupted; every process that was started has ended")
         return interruption.code
     return story.result()
 

@@ -1,4 +1,4 @@
-"""The live picture: events scroll above it as lines, and stay when it is gone."""
+"""The live picture: events scroll above it as lines, and stay when it is removed."""
 
 import math
 from collections.abc import Iterable
@@ -153,5 +153,5 @@ def _line(picture: Picture) -> RenderableType:
     )
     grid.add_row("")
     grid.add_row("rescued", Text(str(observed.rescued()), style="bold"))
-    grid.add_row("completion_published", Text(str(len(observed.notice_ids)), style="bold"))
+    grid.add_row("completion_published", Text(str(len(observed.completion_ids)), style="bold"))
     return Group(Text("line of core.slow", style="bold"), grid)

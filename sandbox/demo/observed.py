@@ -24,7 +24,7 @@ class ObservedExecution:
 @dataclass(slots=True)
 class ObservedState:
     executions: dict[int, ObservedExecution] = field(default_factory=dict)
-    notice_ids: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    completion_ids: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     line: list[tuple[int, str]] = field(default_factory=list)
     """(execution id, 'active' or 'queued') of core.slow."""
     workers: dict[str, int] = field(default_factory=dict)
@@ -40,9 +40,9 @@ class ObservedState:
             case "changes":
                 for change in report["changes"]:
                     self._take_change(change)
-            case "notices":
-                for notice in report["notices"]:
-                    self.notice_ids[notice["execution_id"]].add(notice["message_id"])
+            case "completions":
+                for completion in report["completions"]:
+                    self.completion_ids[completion["execution_id"]].add(completion["message_id"])
             case "picture":
                 self._take_picture(report)
             case "away" | "back":
@@ -80,7 +80,7 @@ class ObservedState:
         return self.in_status(ids, *TERMINAL)
 
     def announced(self, ids: Iterable[int]) -> list[int]:
-        return [number for number in ids if self.notice_ids.get(number)]
+        return [number for number in ids if self.completion_ids.get(number)]
 
     def are_settled(self, ids: Iterable[int]) -> bool:
         """Over, and announced."""

@@ -29,10 +29,10 @@ class ReportLines:
         for change in report.get("changes", ()):
             if change["status"] in _REPORTED:
                 self._groups[_happened(change, names)].add(change["execution_id"])
-        for notice in report.get("notices", ()):
+        for completion in report.get("completions", ()):
             # A worker publishes what it completed: reported with the end itself.
-            if notice["source"] != "worker" or notice["is_repeat"]:
-                self._groups[_announced(notice)].add(notice["execution_id"])
+            if completion["source"] != "worker" or completion["is_repeat"]:
+                self._groups[_announced(completion)].add(completion["execution_id"])
 
     def flush(self) -> Iterable[str]:
         groups, self._groups = self._groups, defaultdict(set)
@@ -49,7 +49,7 @@ def _happened(change: Mapping[str, Any], worker_names: Mapping[int, str]) -> str
     return f"{status} {_BY.get(by, f'by {by}')}"
 
 
-def _announced(notice: Mapping[str, Any]) -> str:
-    if notice["is_repeat"]:
-        return f"announced again by {notice['source']}, with the same id"
-    return f"announced by {notice['source']}"
+def _announced(completion: Mapping[str, Any]) -> str:
+    if completion["is_repeat"]:
+        return f"announced again by {completion['source']}, with the same id"
+    return f"announced by {completion['source']}"

@@ -1,4 +1,4 @@
-"""RabbitMQ and PostgreSQL for tests, demo and benchmarks: found or started, each on its own, gone with us.
+"""RabbitMQ and PostgreSQL for tests, demo and benchmarks: found or started separately, ended with this process.
 
 `find_rabbitmq` and `find_postgresql` take what there is; `PrivateRabbitMQ.launch()` and
 `PrivatePostgreSQL.launch()` start one of our own that may be stopped, killed and started again;

@@ -1,4 +1,4 @@
-"""Servers in containers, by testcontainers. They may be gone together with us, but are never stopped in
+"""Servers in containers, by testcontainers. They may end together with this process, but are never stopped in
 between.
 
 testcontainers is imported only here and only when asked for: where it is not installed, this way is closed.

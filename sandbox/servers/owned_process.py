@@ -101,7 +101,7 @@ class OwnedProcess:
             waiting.cancel()
 
     async def ended(self, timeout: float) -> None:
-        """Wait until it and all its descendants are gone; TimeoutError when they are not."""
+        """Wait until it and all its descendants have ended; TimeoutError when they have not."""
         end = time.monotonic() + timeout
         while self.is_running:
             if time.monotonic() > end:

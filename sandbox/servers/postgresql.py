@@ -59,7 +59,7 @@ class PostgreSQL:
         return self.url_of(name)
 
     async def drop_database(self, name: str) -> None:
-        """Also when something is still connected to it, or it is gone already."""
+        """Also with open connections to it, and when it does not exist."""
         await self.execute(f"DROP DATABASE IF EXISTS {quoted(name)} WITH (FORCE)")
 
     async def execute(self, statement: str) -> None:

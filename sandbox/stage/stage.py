@@ -156,7 +156,7 @@ class Stage:
             await chosen.stop()
 
     async def kill(self, *parts: str) -> None:
-        """SIGKILL, side by side; return when they are gone."""
+        """SIGKILL, side by side; return when they have ended."""
         with raise_first_error():
             async with asyncio.TaskGroup() as group:
                 for part in parts:

@@ -109,7 +109,7 @@ def show(log: Path, shown: int) -> int:
 
 
 def down(folder: Path) -> int:
-    """Returns when everything is gone, also what an earlier keeper left that was killed."""
+    """Returns when every process has ended, also those that a killed keeper left."""
     state = State.read(folder)
     if state is None:
         print("nothing is running")
@@ -128,7 +128,7 @@ def down(folder: Path) -> int:
     if left:
         print(f"still running: {', '.join(left)}", file=sys.stderr)
         return EXIT_FAILED
-    print(f"everything is gone; the logs stay in {log_of(folder, KEEPER).parent}")
+    print(f"everything has ended; the logs stay in {log_of(folder, KEEPER).parent}")
     return 0
 
 

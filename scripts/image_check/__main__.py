@@ -3,7 +3,7 @@
 Built by Debian's buildah, unpacked and not installed, on a base that debootstrap makes; both stay in the user's cache
 folder. Run as a plain user on a read-only root, as process 1 of its own, with the image's own command, environment,
 health check and stop signal, against private servers. Everything else of a run is removed at its end. What it cannot
-show is printed last, so that nobody takes it for a container engine.
+show is printed last, so that no reader mistakes it for a container engine.
 """
 
 import asyncio

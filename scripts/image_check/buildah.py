@@ -16,7 +16,7 @@ from scripts.image_check.lent_pip import LentPip
 
 NAME = "localhost/dlq-handler:image-check"
 # buildah starts itself again with an empty environment, so that no LD_LIBRARY_PATH reaches it. A cache of libraries
-# that knows the unpacked ones does, in a mount namespace that nobody else sees.
+# that knows the unpacked ones does, in a private mount namespace.
 WITH_LIBRARIES = 'mount --bind "$0" /etc/ld.so.cache && exec "$@"'
 
 
@@ -62,8 +62,8 @@ class Buildah:
         lent = [f"--volume={path}:{path}:ro" for path in pip.paths]
         secret = f"--secret=id=pip,src={conf}"
         await self._bud(context, f"--build-arg=BASE={base}", secret, *lent, "--tag", NAME)
-        told: dict[str, Any] = json.loads(await self._run("inspect", "--type=image", NAME))
-        return told
+        inspected: dict[str, Any] = json.loads(await self._run("inspect", "--type=image", NAME))
+        return inspected
 
     async def mounted(self, name: str) -> Path:
         """The root folder of a new container of that image."""

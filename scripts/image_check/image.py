@@ -18,10 +18,10 @@ BUILD_TOOLS = (
 
 
 class Image:
-    def __init__(self, told: dict[str, Any]) -> None:
+    def __init__(self, inspected: dict[str, Any]) -> None:
         self.name = NAME
-        config = told["Docker"]["config"]
-        self._told = json.dumps(told)
+        config = inspected["Docker"]["config"]
+        self._inspected = json.dumps(inspected)
         self.environment: dict[str, str] = dict(pair.split("=", 1) for pair in config["Env"])
         self.command: list[str] = [*config["Entrypoint"], *config["Cmd"]]
         self.stop_signal = signal.Signals[config["StopSignal"]]
@@ -36,7 +36,7 @@ class Image:
     def refuse_traces(self, root: Path, pip: LentPip) -> None:
         """Neither what was lent to the build nor what built it."""
         addresses = [word for value in pip.values.values() for word in value.split() if "/" in word]
-        left = ["where packages came from" for address in addresses if address in self._told]
+        left = ["where packages came from" for address in addresses if address in self._inspected]
         ours = root / "opt/dlq-handler"
         files = [*root.glob("etc/pip.conf"), *ours.rglob("pip.conf")]
         files += [path for tool in BUILD_TOOLS for path in ours.glob(tool)]

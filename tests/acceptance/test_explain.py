@@ -1,4 +1,4 @@
-"""`executions explain`: the whole story of one execution, for whoever is woken by it."""
+"""`executions explain`: the whole history of one execution."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def kinds(story: dict[str, Any]) -> list[str]:
 
 @pytest.mark.usefixtures("admission_works")
 async def test_open_execution_says_why_it_waits_and_until_when(world: StockWorld) -> None:
-    worker = await world.vanished_worker(ttl_ms=600_000)
+    worker = await world.lost_worker(ttl_ms=600_000)
     await world.executor.ensure_action("core.limited", concurrency_limit=1)
     first, second = [await world.executor.create_execution("core.limited") for _ in range(2)]
     assert await world.executor.admit(first)
@@ -47,7 +47,7 @@ async def test_open_execution_says_why_it_waits_and_until_when(world: StockWorld
 async def test_without_the_history_and_the_broker_it_tells_what_is_left(
     world: StockWorld, rabbitmq: RabbitMQ
 ) -> None:
-    worker = await world.vanished_worker()
+    worker = await world.lost_worker()
     async with (
         sidecar_process(
             world.folder, as_user(world.amqp_url), as_user(world.database_url), start=False

@@ -99,7 +99,7 @@ async def is_each_completed_once(world: CrashWorld, dispatches: Sequence[Dispatc
         "AND new_values ->> 'status' = 'failed'"
     )
     assert Counter(number for (number,) in changes) == Counter(ids)
-    assert Counter(event.execution_id for event in await world.auditor.notices()) == Counter(ids)
+    assert Counter(event.execution_id for event in await world.auditor.completions()) == Counter(ids)
     return True
 
 

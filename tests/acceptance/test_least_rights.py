@@ -44,7 +44,7 @@ async def test_the_printed_rights_are_sufficient_for_the_path_from_shadow_to_liv
     for table in ("execution_history", "worker_history"):
         await world.sql(f"ALTER TABLE {table} DROP COLUMN IF EXISTS id")
         await world.sql(f"ALTER TABLE {table} ADD COLUMN id bigserial")
-    worker = await world.vanished_worker()
+    worker = await world.lost_worker()
     urls = as_user(world.amqp_url), as_user(world.database_url)
     settings = QUICK | {"broker__management_url": as_user(rabbitmq.management_url)}
     async with (
@@ -119,7 +119,7 @@ async def lost_event_is_published(world: StockWorld, task: int) -> None:
         return bool(row["failed_tasks"] == ["build"])
 
     await eventually(is_known_to_the_workflow, timeout=60)
-    assert (await world.auditor.notice_counts())[task] == 1
+    assert (await world.auditor.completion_counts())[task] == 1
 
 
 async def dead_letters_end(world: StockWorld, worker: StockWorker) -> None:

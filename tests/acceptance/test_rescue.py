@@ -26,7 +26,7 @@ RESCUED = ["created", "moved", "dispatched", "died", "decided", "changed", "comp
 async def test_executions_of_an_unavailable_worker_are_failed_recorded_and_their_completion_published(
     world: StockWorld,
 ) -> None:
-    worker = await world.vanished_worker()
+    worker = await world.lost_worker()
     action_id = await world.executor.ensure_action("core.echo")
     async with world.sidecar(log__level="debug") as sidecar:
         first_scrape = await sidecar.metrics()
@@ -51,7 +51,7 @@ async def test_executions_of_an_unavailable_worker_are_failed_recorded_and_their
         assert (result["failed_by"], result["reason"]) == ("dlq_handler", "expired")
         assert (result["worker_id"], result["attempt"]) == (worker.id, first.scheduled_at.isoformat())
 
-        [event] = [one for one in await world.auditor.notices() if one.execution_id == first.execution_id]
+        [event] = [one for one in await world.auditor.completions() if one.execution_id == first.execution_id]
         assert event.correlation_id == first.message.correlation_id
         assert event.payload["completed_at"].endswith("Z")
         assert {name: event.payload[name] for name in ("action_id", "action_ref", "status", "result")} == {
@@ -114,7 +114,7 @@ async def test_a_worker_that_registers_later_is_covered_and_its_freed_slot_admit
         CompletionListener(world.amqp_url, world.database_url) as listener,
         world.sidecar() as sidecar,
     ):
-        worker = await world.vanished_worker("late")
+        worker = await world.lost_worker("late")
         await eventually(partial(shows, sidecar, "dlq_handler_bound_workers", 1))
         await world.executor.schedule(first, worker.id)
         await eventually(lambda: listener.promoted == [second])
@@ -123,7 +123,7 @@ async def test_a_worker_that_registers_later_is_covered_and_its_freed_slot_admit
 async def test_two_replicas_share_the_dead_letters_and_publish_each_completion_once(
     world: StockWorld,
 ) -> None:
-    worker = await world.vanished_worker()
+    worker = await world.lost_worker()
     async with world.sidecar("one", batch__size="10") as one, world.sidecar("two", batch__size="10") as two:
         dispatched = await world.executor.schedule_many(400, worker.id)
         await world.all_ended(dispatched)

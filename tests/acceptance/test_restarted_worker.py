@@ -1,4 +1,4 @@
-"""A worker crashes while it runs something, and is back under its name before anybody misses it."""
+"""A worker crashes while it runs something, and restarts under its name before it becomes unavailable."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -18,19 +18,19 @@ async def test_late_worker_finishes_what_a_letter_had_failed(world: StockWorld) 
         await go_on.wait()
         return {"exit_code": 0}
 
-    gone = await world.vanished_worker("late")
+    lost = await world.lost_worker("late")
     async with world.sidecar(
         monitor__reconcile_interval_seconds="1",
         monitor__confirm_after_seconds="1",
         monitor__interval_seconds="1",
     ) as sidecar:
-        [dispatch] = await world.executor.schedule_many(1, gone.id)
+        [dispatch] = await world.executor.schedule_many(1, lost.id)
         number = dispatch.execution_id
         await world.all_ended([dispatch])
         async with StockWorker(
             world.amqp_url, world.database_url, name="late", ttl_ms=500, run_action=slow, heartbeat_seconds=1
         ) as late:
-            assert late.id == gone.id
+            assert late.id == lost.id
             await late.consume()
             # It had the message all along, as a worker that hung with it would.
             await world.executor.publisher.publish(dispatch.message)

@@ -12,8 +12,8 @@ LETTERS = 10
 
 
 async def test_shadow_says_what_it_would_have_done_and_the_real_run_does_it(world: StockWorld) -> None:
-    worker = await world.vanished_worker()
-    # As somebody else has bound it: the letters themselves go there, and stay.
+    worker = await world.lost_worker()
+    # As another program has bound it: the dead letters themselves go there, and stay.
     await bind_worker(world.amqp_url, worker.id)
     # Without a canary: it would come to that queue as well, where its messages are counted.
     async with world.sidecar(
@@ -33,15 +33,15 @@ async def test_shadow_says_what_it_would_have_done_and_the_real_run_does_it(worl
         assert table.count("failed (SHADOW)") == LETTERS
         code, _, refusal = await sidecar.cli("letters", "reprocess", str(listed[0]["id"]))
         assert (code, "shadow" in refusal) == (1, True)
-        status, told = await sidecar.readyz()
-        assert (status, "changes nothing" in told["notes"]["shadow"]) == (200, True)
+        status, answer = await sidecar.readyz()
+        assert (status, "changes nothing" in answer["notes"]["shadow"]) == (200, True)
         assert (await sidecar.metrics())["dlq_handler_shadow"] == 1
         assert sidecar.events("shadow.started")
         assert [event["shadow"] for event in sidecar.events("dead_letter.decided")] == [True] * LETTERS
         assert await sidecar.terminate() == 0
 
     assert [await world.auditor.status(one.execution_id) for one in dispatched] == ["scheduled"] * LETTERS
-    assert await world.auditor.notices() == []
+    assert await world.auditor.completions() == []
     assert await world.sql("SELECT * FROM dlq_handler.outbox") == []
     assert await topology.ready_count(world.amqp_url, STOCK_QUEUE) == LETTERS
 

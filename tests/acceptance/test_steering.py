@@ -7,7 +7,7 @@ from tests.support.stock_world import StockWorld
 
 
 async def test_an_own_intake_queue_keeps_a_stock_executor_from_the_dead_letters(world: StockWorld) -> None:
-    worker = await world.vanished_worker()
+    worker = await world.lost_worker()
     async with (
         StockDeadLetterHandler(world.amqp_url, world.database_url) as stock,
         world.sidecar(intake__queue="attune.dlx.sidecar.queue"),
@@ -18,7 +18,7 @@ async def test_an_own_intake_queue_keeps_a_stock_executor_from_the_dead_letters(
 
 
 async def test_switched_off_it_takes_no_dead_letter_and_logs_it(world: StockWorld) -> None:
-    worker = await world.vanished_worker(ttl_ms=200)
+    worker = await world.lost_worker(ttl_ms=200)
     async with world.sidecar(ATTUNE__MESSAGE_QUEUE__RABBITMQ__DEAD_LETTER__ENABLED="false") as sidecar:
         await world.executor.schedule_many(3, worker.id)
 

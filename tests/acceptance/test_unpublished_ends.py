@@ -42,7 +42,7 @@ async def scanned_since(world: StockWorld, moment: datetime) -> bool:
 
 
 async def test_ends_that_attunes_monitor_could_not_publish_are_published_once(world: StockWorld) -> None:
-    worker = await world.vanished_worker(ttl_ms=STOCK.worker_queue_ttl_ms)
+    worker = await world.lost_worker(ttl_ms=STOCK.worker_queue_ttl_ms)
     parent = await world.executor.create_execution("core.workflow")
     [workflow] = await world.sql(
         "INSERT INTO workflow_execution (execution, current_tasks) VALUES ($1, '{build,test}') RETURNING id",
@@ -72,13 +72,13 @@ async def test_ends_that_attunes_monitor_could_not_publish_are_published_once(wo
             with suppress(PublishFailed):
                 await monitor.tick()
         await found_without_consumer(world, await world.now())
-        assert await world.auditor.notices() == []
+        assert await world.auditor.completions() == []
         _, story, _ = await sidecar.cli("executions", "explain", str(build))
         assert "execution.completed is not published yet" in story
 
         async with CompletionListener(world.amqp_url, world.database_url) as listener:
             await eventually(
-                lambda: {notice.execution_id for notice in listener.notices} >= ended, timeout=60
+                lambda: {completion.execution_id for completion in listener.completions} >= ended, timeout=60
             )
             [row] = await world.sql("SELECT failed_tasks FROM workflow_execution")
             assert row["failed_tasks"] == ["build"]
@@ -93,7 +93,7 @@ async def test_ends_that_attunes_monitor_could_not_publish_are_published_once(wo
             stopped_at = await world.now()
             await sidecar.start()
             await eventually(lambda: scanned_since(world, stopped_at), timeout=60)
-        assert await world.auditor.notice_counts() == dict.fromkeys(ended, 1)
-        assert (await world.auditor.notices())[0].payload["status"] in {"Failed", "Abandoned"}
+        assert await world.auditor.completion_counts() == dict.fromkeys(ended, 1)
+        assert (await world.auditor.completions())[0].payload["status"] in {"Failed", "Abandoned"}
         _, story, _ = await sidecar.cli("executions", "explain", str(build))
         assert "Attune's timeout monitor ended it" in story

@@ -9,9 +9,7 @@ TERMINAL = ["completed", "failed", "cancelled", "timeout", "abandoned"]
 
 async def test_only_the_current_attempts_of_unavailable_workers_are_failed(world: StockWorld) -> None:
     """The rows change while the messages wait in the queues, which they do for 3 s."""
-    dead, other, alive = [
-        await world.vanished_worker(name, ttl_ms=3000) for name in ("dead", "other", "alive")
-    ]
+    dead, other, alive = [await world.lost_worker(name, ttl_ms=3000) for name in ("dead", "other", "alive")]
     # An old heartbeat is evidence only for a connection older than the limit: it is, when the messages expire.
     async with world.sidecar(ATTUNE__WORKER__HEARTBEAT_INTERVAL="1", worker__unavailable_after_seconds="1.5"):
         *ended, dispatched_again = await world.executor.schedule_many(len(TERMINAL) + 1, dead.id)
@@ -42,7 +40,7 @@ async def test_only_the_current_attempts_of_unavailable_workers_are_failed(world
         )
         await world.all_ended([lost])
     assert await world.auditor.changed_terminal_rows(before) == []
-    assert await world.auditor.notice_counts() == {lost.execution_id: 1}
+    assert await world.auditor.completion_counts() == {lost.execution_id: 1}
     assert await world.auditor.status(dispatched_again.execution_id) == "scheduled"
     assert await world.auditor.status(living.execution_id) == "running"
 

@@ -1,9 +1,15 @@
-"""Everything that dlq-handler knows of the host is in host/: statements on its tables, and its names on the broker."""
+"""Everything that dlq-handler knows of the host is in host/: statements on its tables, its names on the broker, and the
+statuses of its rows.
+"""
 
 import ast
 from pathlib import Path
 
+from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.host import names
+from dlq_handler.host.execution import ExecutionStatus
+from dlq_handler.host.worker import WorkerStatus
+from dlq_handler.timeouts.decision import StaleOutcome
 from tests.support.host_sql import PACKAGE, tables_named_in
 
 HOST = PACKAGE / "host"
@@ -14,6 +20,16 @@ NAMES = {
     if constant.isupper() and isinstance(value, str | tuple)
     for name in ([value] if isinstance(value, str) else value)
     if name != names.STOCK_BINDING_KEY
+}
+
+# Not searched for: values of dlq-handler's own outcomes, which its own enums must spell; and `error`, which is a log
+# level and a key of results and answers.
+OWN_WORDS = {*Outcome, *StaleOutcome, "error"}
+STATUSES = {*ExecutionStatus, *WorkerStatus} - OWN_WORDS
+# The same words with another meaning.
+OTHER_MEANINGS = {
+    "broker/admin/management_api.py": {"running"},  # a field of RabbitMQ's management API
+    "cli/workers.py": {"scheduled", "running"},  # keys of the JSON output: numbers of executions
 }
 
 
@@ -32,3 +48,10 @@ def test_names_of_the_host_are_in_host() -> None:
     assert "execution.requested" in NAMES
     found = {str(path.relative_to(PACKAGE)): constants_of(path) & NAMES for path in OTHERS}
     assert {path: used for path, used in found.items() if used} == {}
+
+
+def test_statuses_of_the_host_are_in_host() -> None:
+    """Other rooms use the members of `ExecutionStatus` and `WorkerStatus`."""
+    assert {"running", "scheduled", "canceling", "active", "inactive"} <= STATUSES
+    found = {str(path.relative_to(PACKAGE)): constants_of(path) & STATUSES for path in OTHERS}
+    assert {path: used for path, used in found.items() if used} == OTHER_MEANINGS

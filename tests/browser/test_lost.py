@@ -1,4 +1,4 @@
-"""What the open page does when something is lost, and when something comes: nobody reloads at three in the morning."""
+"""An open page follows outages and events without a reload."""
 
 import re
 
@@ -29,7 +29,7 @@ async def test_a_lost_stream_is_said_and_repaired_by_itself(browser: Browser, th
         figures = await tab.page.inner_text("#groups")
         await wire.refuse()
         await expect(tab.page.locator("#live")).to_have_text(re.compile(r"^stale \d+ s$"))
-        # Nothing stays green that nobody answers for; not in the title of the tab either.
+        # No state stays green without an answer of the sidecar; not in the title of the tab either.
         gone = tab.page.get_by_role("alert").filter(has_text="No answer from the sidecar since")
         await expect(gone).to_be_visible(timeout=30_000)
         await expect(tab.page.locator("main.old")).to_be_visible()
@@ -65,7 +65,7 @@ async def test_a_frozen_stream_is_said_and_asked_for_anew(browser: Browser, the_
         assert tab.trouble() == []
 
 
-async def test_new_letters_wait_until_they_are_asked_for(browser: Browser, the_night: NightWorld) -> None:
+async def test_new_letters_are_shown_on_request(browser: Browser, the_night: NightWorld) -> None:
     """Rows never jump under a finger. The letters are real ones: published, dead, decided."""
     async with (
         a_tab(browser, the_night.url, token=TOKENS["read"]) as tab,
@@ -90,37 +90,10 @@ async def test_new_letters_wait_until_they_are_asked_for(browser: Browser, the_n
         assert [*tab.trouble(), *now.trouble()] == []
 
 
-async def test_without_its_database_the_pages_show_what_they_last_knew(
+async def test_an_open_page_reports_the_loss_and_the_return_of_the_database(
     browser: Browser, the_night: NightWorld
 ) -> None:
-    async with a_tab(browser, the_night.url, token=TOKENS["read"], expected=LOST) as tab:
-        for path in ("/letters", "/"):
-            await tab.open(path)
-        await is_live(tab.page)
-        await the_night.database_link.refuse()
-        try:
-            for path in ("/", "/letters"):
-                assert await tab.open(path) == 200
-                await expect(tab.page.get_by_text("Database unreachable")).to_be_visible()
-                await expect(
-                    tab.page.get_by_text(re.compile(r"figures are from \d\d:\d\d:\d\d"))
-                ).to_be_visible()
-                await expect(tab.page.locator("main")).to_contain_text("worker.7.executions")
-                assert await tab.barriers() == []
-            await tab.open("/audit")
-            await expect(tab.page.get_by_text("Database unreachable")).to_be_visible()
-        finally:
-            await the_night.database_link.heal()
-        await tab.open("/")
-        await expect(tab.page.locator("h1")).to_contain_text(night.WORKERS[night.PYTHON], timeout=30_000)
-        await is_live(tab.page)
-        assert tab.trouble() == []
-
-
-async def test_an_open_page_says_that_its_database_is_gone_and_that_it_is_back(
-    browser: Browser, the_night: NightWorld
-) -> None:
-    """Nobody reloads it: what it waits for comes from that same database."""
+    """Without a reload, although the events that it waits for come from that same database."""
     async with (
         a_tab(browser, the_night.url, token=TOKENS["read"], expected=LOST) as now,
         a_tab(browser, the_night.url, token=TOKENS["read"], expected=LOST) as workers,
@@ -136,7 +109,7 @@ async def test_an_open_page_says_that_its_database_is_gone_and_that_it_is_back(
             for tab in tabs:
                 await expect(tab.page.get_by_text(AGED)).to_be_visible(timeout=20_000)
             await expect(now.page.locator("#groups.old")).to_contain_text("worker.7.executions")
-            # Not by the first look after it went: it is told again while it lasts.
+            # The stream repeats the event while the outage lasts: the page need not receive the first one.
             part = now.page.locator("#strip a", has_text="Database")
             await expect(part).to_contain_text("✕", timeout=20_000)
         finally:

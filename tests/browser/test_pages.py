@@ -3,18 +3,15 @@ wrote into his messages.
 """
 
 import re
-from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Browser, expect
 
 from tests.support import night
 from tests.support.browser import OF_COLOUR, PHONE, WIDE, Scheme, Tab, a_tab
-from tests.support.builders import a_dead_letter, a_death
 from tests.support.eventually import eventually
 from tests.support.night_pages import night_pages, trip_brake
 from tests.support.night_world import TOKENS, NightWorld
-from tests.support.ui import put_on_record
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -45,9 +42,9 @@ async def test_the_form_for_a_token_is_whole(browser: Browser, the_night: NightW
     async with a_tab(browser, the_night.url, expected=refused) as tab:
         await tab.open("/login")
         assert await all_faults_of(tab) == []
-        await tab.page.get_by_label("Token").fill("not-a-token-of-anybody")
+        await tab.page.get_by_label("Token").fill("an-unknown-token")
         await tab.page.get_by_role("button", name="Log in").click()
-        await expect(tab.page.get_by_role("alert")).to_contain_text("no token of ours")
+        await expect(tab.page.get_by_role("alert")).to_contain_text("token is not valid")
         assert await all_faults_of(tab) == []
 
 
@@ -100,33 +97,6 @@ async def test_a_topology_with_a_broken_route_is_complete(browser: Browser, the_
             assert await all_faults_of(tab) == []
     finally:
         await forget_worker(the_night)
-
-
-async def test_of_many_groups_eight_are_shown_and_a_link_to_all(
-    browser: Browser, the_night: NightWorld
-) -> None:
-    queues = [f"other.{number}.queue" for number in range(8)]
-    await put_on_record(
-        the_night.store,
-        *(
-            a_dead_letter(
-                key=queue,
-                execution_id=None,
-                worker_id=None,
-                death=a_death(queue=queue, reason="rejected"),
-                first_death_queue=queue,
-            )
-            for queue in queues
-        ),
-    )
-    async with a_tab(browser, the_night.url, token=TOKENS["read"]) as tab:
-        await tab.open("/")
-        await expect(tab.page.locator("#groups [data-row]")).to_have_count(8)
-        assert await all_faults_of(tab) == []
-        await tab.page.locator("#groups").get_by_role("link", name=re.compile(r"^all \d+$")).click()
-        assert urlsplit(tab.page.url).path == "/groups"
-        for queue in queues:
-            await expect(tab.page.locator("[data-row]").filter(has_text=queue)).to_have_count(1)
 
 
 async def test_what_changes_leaves_focus_scroll_and_what_was_unfolded(
@@ -267,7 +237,7 @@ async def test_the_first_page_is_small(browser: Browser, the_night: NightWorld) 
 
 
 async def until_gone_is_known(tab: Tab) -> None:
-    """A sidecar that has just begun cannot tell yet who is gone."""
+    """A sidecar that has just started does not know yet which workers are unavailable."""
 
     async def is_told() -> bool:
         await tab.open("/")

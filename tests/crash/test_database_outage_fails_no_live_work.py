@@ -16,8 +16,8 @@ from sandbox.attune.executor import Dispatch, StockExecutor
 from sandbox.attune.worker import StockWorker
 from sandbox.servers import PrivatePostgreSQL
 from tests.crash.world import CrashWorld, bind_worker
+from tests.support.auditor import ended_once
 from tests.support.eventually import eventually
-from tests.support.ledger import ended_once
 from tests.support.tcp_proxy import TcpProxy
 
 UNAVAILABLE_AFTER_SECONDS = 5
@@ -70,7 +70,7 @@ async def test_database_away_for_longer_than_the_limit_costs_no_live_worker_anyt
             if await world.auditor.status(dispatch.execution_id) == "running"
         ]
         await crew.workers["tardy"].stop_beating()
-        await crew.workers["lost"].vanish()
+        await crew.workers["lost"].die()
         async with database_away(how, postgres, wire):
             await world.dead_letter(running)
         answers_since = time.monotonic()
@@ -91,7 +91,7 @@ async def test_database_away_for_longer_than_the_limit_costs_no_live_worker_anyt
         await until(world, live, completed=2 * (RUN + HELD))
         executions = [*live, *crew.executions_of("lost")]
         await eventually(lambda: all_announced(world, executions))
-        await ended_once(world.auditor, executions, may_repeat_notices=True)
+        await ended_once(world.auditor, executions, may_repeat_completions=True)
 
 
 @asynccontextmanager
@@ -178,4 +178,4 @@ async def letters_on_record(
 
 
 async def all_announced(world: CrashWorld, executions: Iterable[int]) -> bool:
-    return set(executions) <= (await world.auditor.notice_counts()).keys()
+    return set(executions) <= (await world.auditor.completion_counts()).keys()

@@ -28,8 +28,8 @@ async def test_every_surface_says_that_the_database_is_unreachable(
     async with world.sidecar(ui__refresh_seconds="300") as sidecar:
 
         async def is_healthy() -> bool:
-            told = {one["check"]: one["health"] for one in await sidecar.diagnoses()}
-            return told.get("database") == "ok"
+            answer = {one["check"]: one["health"] for one in await sidecar.diagnoses()}
+            return answer.get("database") == "ok"
 
         await eventually(is_healthy, timeout=60)
         before = datetime.now(UTC)
@@ -39,9 +39,9 @@ async def test_every_surface_says_that_the_database_is_unreachable(
             answers: list[str] = []
 
             async def is_unready() -> bool:
-                status, told = await sidecar.readyz()
-                answers.append(str(told))
-                return status == 503 and not told["checks"]["database"]["ok"]
+                status, answer = await sidecar.readyz()
+                answers.append(str(answer))
+                return status == 503 and not answer["checks"]["database"]["ok"]
 
             await eventually(is_unready, timeout=30)
             noticed = datetime.now(UTC)

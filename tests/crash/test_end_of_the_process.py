@@ -35,22 +35,22 @@ async def test_sigterm_finishes_the_batches_in_hand_and_leaves_the_rest_in_the_q
             await world.dead_letter(dispatches)
             await eventually(lambda: world.batches_wait(2))
             sidecar.signal(signal.SIGTERM)
-            await eventually(lambda: sidecar.events("sidecar.stop_requested"))
+            await eventually(lambda: sidecar.events("replica.stop_requested"))
         assert await sidecar.wait() == 0
     assert await world.failed() == 20
-    assert len(await world.auditor.notices()) == 20
+    assert len(await world.auditor.completions()) == 20
     assert await world.sql("SELECT count(*) FROM dlq_handler.outbox WHERE confirmed_at IS NULL") == [(0,)]
     await eventually(lambda: has_ready(world, 80))
     async with world.sidecar("successor"):
         await world.settled_once(dispatches)
 
 
-async def test_sigterm_flushes_the_notices_that_are_still_held(world: CrashWorld) -> None:
+async def test_sigterm_publishes_the_completion_events_that_are_still_held(world: CrashWorld) -> None:
     async with world.sidecar(start=False, **UNHURRIED) as sidecar:
         await sidecar.start(program=(SABOTAGE, "a_late_relay", "0"))
         dispatches = await world.dead_lettered(50)
         await eventually(lambda: has_failed(world, 50))
-        assert await world.auditor.notices() == []
+        assert await world.auditor.completions() == []
         assert await sidecar.terminate() == 0
     await world.settled_once(dispatches)
 
@@ -72,7 +72,7 @@ async def test_a_service_that_ends_before_it_was_asked_to_ends_the_process_with_
         assert await sidecar.wait(GRACE_SECONDS) == 70
         [ended] = sidecar.events("service.ended")
         assert (ended["service"], ended["how"], ended["level"]) == ("DeadLetterIntake", how, "error")
-        assert sidecar.events("sidecar.stop_timed_out") == []
+        assert sidecar.events("replica.stop_timed_out") == []
     assert await world.sql("SELECT count(*) FROM dlq_handler.outbox WHERE confirmed_at IS NULL") == [(0,)]
     async with world.sidecar("successor"):
         await world.settled_once(dispatches)
@@ -87,7 +87,7 @@ async def test_a_second_signal_ends_it_at_once_and_loses_nothing(world: CrashWor
         await world.dead_letter(dispatches)
         await eventually(world.a_batch_waits)
         sidecar.signal(signal.SIGTERM)
-        await eventually(lambda: sidecar.events("sidecar.stop_requested"))
+        await eventually(lambda: sidecar.events("replica.stop_requested"))
         sidecar.signal(signal.SIGTERM)
         assert await sidecar.wait() == 128 + signal.SIGTERM
     assert await world.failed() == 0
@@ -127,7 +127,7 @@ async def test_sigterm_with_a_half_open_link_ends_within_grace(world: CrashWorld
         assert await sidecar.wait(GRACE_SECONDS) in {0, 1}
         await (database if silent == "database" else broker).heal()
         async with world.sidecar("successor"):
-            await world.settled_once(dispatches, may_repeat_notices=True)
+            await world.settled_once(dispatches, may_repeat_completions=True)
 
 
 async def test_sigterm_while_it_waits_for_its_servers_ends_it_well(world: CrashWorld) -> None:

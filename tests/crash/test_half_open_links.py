@@ -5,7 +5,9 @@ from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy
 
 
-async def test_a_half_open_broker_link_is_noticed_by_heartbeats_and_replaced(world: CrashWorld) -> None:
+async def test_a_half_open_broker_connection_is_detected_by_heartbeats_and_replaced(
+    world: CrashWorld,
+) -> None:
     async with (
         TcpProxy.to(world.amqp_url) as proxy,
         world.sidecar(vhost=proxy.url, broker__heartbeat_seconds="1") as sidecar,
@@ -18,11 +20,13 @@ async def test_a_half_open_broker_link_is_noticed_by_heartbeats_and_replaced(wor
         # The broker gives the letters of a consumer that does not answer back to the queue.
         await eventually(lambda: has_ready(world, 100))
         await proxy.heal()
-        await world.settled_once(dispatches, may_repeat_notices=True)
+        await world.settled_once(dispatches, may_repeat_completions=True)
         await sidecar.wait_ready()
 
 
-async def test_a_half_open_database_link_is_noticed_by_deadlines_and_replaced(world: CrashWorld) -> None:
+async def test_a_half_open_database_connection_is_detected_by_deadlines_and_replaced(
+    world: CrashWorld,
+) -> None:
     async with (
         TcpProxy.to(world.database_url) as proxy,
         world.sidecar(

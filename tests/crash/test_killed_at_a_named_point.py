@@ -1,8 +1,10 @@
-"""Promise 4: killing the process anywhere loses nothing and repeats harmlessly. Promise 3: announced exactly once,
-or again with the same id when it died between confirm and mark.
+"""Promise 4: killing the process anywhere loses nothing and repeats harmlessly. Promise 3: each
+completion event is published once, or again with the same id if the process died between confirm and mark.
 """
 
 import signal
+
+import pytest
 
 from sandbox.attune.executor import Dispatch
 from tests.crash.world import SABOTAGE, CrashWorld
@@ -37,33 +39,25 @@ async def test_killed_after_the_commit_and_before_the_ack_nothing_is_done_twice(
     assert repeats[0][0] >= 20, "the batch that was committed and not acknowledged comes again"
 
 
-async def test_killed_between_ack_and_publish_the_notices_are_adopted(world: CrashWorld) -> None:
+async def test_killed_between_ack_and_publish_the_completion_events_are_reclaimed(world: CrashWorld) -> None:
     dispatches = await die_at(world, "after_ack", 3)
     assert await world.failed() == LETTERS
-    assert await world.auditor.notices() == []
+    assert await world.auditor.completions() == []
     async with world.sidecar("successor") as successor:
         await world.settled_once(dispatches)
         assert successor.events("outbox_entry.reclaimed")
 
 
-async def test_killed_between_confirm_and_mark_a_notice_repeats_with_the_same_id(world: CrashWorld) -> None:
-    dispatches = await die_at(world, "after_confirm", 1)
-    before = await world.auditor.notices()
-    assert before
-    async with world.sidecar("successor"):
-        await world.settled_once(dispatches, may_repeat_notices=True)
-    assert len(await world.auditor.notices()) == LETTERS + len(before)
-
-
-async def test_killed_in_the_middle_of_a_batch_of_notices_only_the_sent_half_repeats(
-    world: CrashWorld,
+@pytest.mark.parametrize("point", ["after_confirm", "half_published"])
+async def test_killed_between_confirm_and_mark_only_published_events_repeat_with_the_same_id(
+    world: CrashWorld, point: str
 ) -> None:
-    dispatches = await die_at(world, "half_published", 1)
-    before = await world.auditor.notices()
+    dispatches = await die_at(world, point, 1)
+    before = await world.auditor.completions()
     assert before
     async with world.sidecar("successor"):
-        await world.settled_once(dispatches, may_repeat_notices=True)
-    assert len(await world.auditor.notices()) == LETTERS + len(before)
+        await world.settled_once(dispatches, may_repeat_completions=True)
+    assert len(await world.auditor.completions()) == LETTERS + len(before)
 
 
 async def test_a_bug_while_deciding_gives_the_letters_back_and_does_not_end_the_sidecar(

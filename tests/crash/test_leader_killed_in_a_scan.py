@@ -47,7 +47,7 @@ async def test_the_other_replica_finishes_what_a_killed_leader_began(
         " WHERE operation = 'UPDATE' AND old_values ->> 'status' = 'scheduled'"
     )
     assert Counter(changes) == Counter((one, "failed") for one in ids)
-    assert await world.auditor.notice_counts() == Counter(ids)
+    assert await world.auditor.completion_counts() == Counter(ids)
     decided_by = dict(
         await world.sql("SELECT replica, count(*) FROM dlq_handler.stale_decision GROUP BY replica")
     )

@@ -25,7 +25,7 @@ async def alarmed(rabbitmq: PrivateRabbitMQ) -> AsyncIterator[PrivateRabbitMQ]:
     await rabbitmq.set_memory_alarm(False)
 
 
-async def test_letters_are_decided_during_an_alarm_and_announced_once_after_it(
+async def test_letters_are_decided_during_an_alarm_and_their_events_published_once_after_it(
     world: CrashWorld, alarmed: PrivateRabbitMQ
 ) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
@@ -40,7 +40,7 @@ async def test_letters_are_decided_during_an_alarm_and_announced_once_after_it(
             await alarmed.set_memory_alarm(True)
         await eventually(lambda: has_pending(sidecar, 50))
         assert await world.failed() == 70
-        assert len(await world.auditor.notices()) == 20
+        assert len(await world.auditor.completions()) == 20
         # Known by its own connection: no management API answers.
         await eventually(lambda: has_alarm_state(sidecar, "problem"), timeout=60)
         await alarmed.set_memory_alarm(False)
@@ -48,7 +48,7 @@ async def test_letters_are_decided_during_an_alarm_and_announced_once_after_it(
         await eventually(lambda: has_alarm_state(sidecar, "unknown"), timeout=60)
 
 
-async def test_a_sidecar_started_during_an_alarm_announces_once_after_it(
+async def test_a_sidecar_started_during_an_alarm_publishes_once_after_it(
     world: CrashWorld, alarmed: PrivateRabbitMQ
 ) -> None:
     """The broker reports an alarm only to connections that have published, and then it is too late:
@@ -63,20 +63,20 @@ async def test_a_sidecar_started_during_an_alarm_announces_once_after_it(
         await world.settled_once(dispatches)
 
 
-async def test_an_alarm_is_told_while_it_lasts(alarmed: PrivateRabbitMQ) -> None:
+async def test_status_reports_an_alarm_while_it_lasts(alarmed: PrivateRabbitMQ) -> None:
     api = urlsplit(alarmed.management_url)
     broker = ManagementApi(f"http://{alarmed.user}:{alarmed.password}@{api.netloc}", vhost="/")
 
-    async def told(*kinds: str) -> bool:
+    async def is_reported(*kinds: str) -> bool:
         try:
             return [alarm.split(" on ")[0] for alarm in await broker.alarms()] == list(kinds)
         except Unavailable:
             # A node that has just started has no statistics.
             return False
 
-    await eventually(told, timeout=30)
+    await eventually(is_reported, timeout=30)
     await alarmed.set_memory_alarm(True)
-    await eventually(lambda: told("memory alarm"), timeout=30)
+    await eventually(lambda: is_reported("memory alarm"), timeout=30)
 
 
 # A deadline of 8 s: TTL and grace. Everything else is quicker than that.
@@ -117,7 +117,8 @@ async def test_execution_whose_dispatch_hangs_in_an_alarm_is_not_failed_and_runs
 
         await eventually(lambda: world.has_status(hanging, "completed"), timeout=60)
         assert await world.changes(hanging) == ["running", "completed"]
-        assert worker.ran == [hanging.execution_id]
+        # The worker writes the status first.
+        await eventually(lambda: worker.ran == [hanging.execution_id])
         # And one that is really lost is failed again.
         await world.is_failed(await world.schedule_on(worker.id))
 

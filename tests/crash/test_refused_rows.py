@@ -42,7 +42,7 @@ async def test_a_poison_row_is_isolated_and_failed_once_it_is_repaired(world: Cr
         await world.settled_once([*healthy, by_hand, by_itself])
 
 
-async def test_a_row_locked_by_another_session_is_held_over(world: CrashWorld) -> None:
+async def test_a_letter_whose_row_another_session_locks_is_postponed(world: CrashWorld) -> None:
     dispatches = await world.dead_lettered(LETTERS)
     locked, others = dispatches[100], dispatches[:100] + dispatches[101:]
     async with world.sidecar(start=False) as sidecar:

@@ -38,7 +38,7 @@ async def test_servers_killed_and_restarted_under_load_cost_nothing(
                 await server.start()
         await sidecar.wait_ready()
         # An event that a killed broker took and did not confirm is published again, with the same id.
-        await world.settled_once(dispatches, may_repeat_notices=rabbitmq in servers)
+        await world.settled_once(dispatches, may_repeat_completions=rabbitmq in servers)
         assert sidecar.is_running
         assert sidecar.pid == pid
     assert len(complaints(sidecar)) < MOST_COMPLAINTS

@@ -53,7 +53,7 @@ async def registered(world: CrashWorld, count: int) -> list[int]:
     for number in range(count):
         worker = StockWorker(world.amqp_url, world.database_url, name=f"worker-{number}")
         await worker.start()
-        await worker.vanish()
+        await worker.die()
         found.append(worker.id)
     return found
 

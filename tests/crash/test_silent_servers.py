@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.settings.own import DlqHandler
+from dlq_handler.settings.model import DlqHandler
 from tests.crash.world import QUICK, SABOTAGE, CrashWorld, is_unready
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
@@ -54,13 +54,13 @@ async def test_the_intake_outlives_a_silent_server(world: CrashWorld, silent: st
         assert await sidecar.healthz() == (200, {"status": "alive"}), (
             "a server that is away is no reason to restart"
         )
+        healed_at = time.monotonic()
         for proxy in proxies:
             await proxy.heal()
-        healed_at = time.monotonic()
         await sidecar.wait_ready()
         ready_seconds = time.monotonic() - healed_at
         after = await world.dead_lettered(20)
-        await world.settled_once([*before, *after], may_repeat_notices=True)
+        await world.settled_once([*before, *after], may_repeat_completions=True)
         assert sidecar.events("loop.crashed") == []
         if FULL_SECONDS:
             python = platform.python_version()

@@ -14,7 +14,7 @@ async def test_a_replica_killed_under_load_is_inherited_by_the_other(world: Cras
         world.sidecar("successor", batch__size="20") as successor,
         world.sidecar("killed", start=False, batch__size="20") as victim,
     ):
-        # Its notices of the batches before are in the outbox, leased to it; the last batch is not acknowledged either.
+        # Completion events of its earlier batches are in the outbox, leased to it; the last batch is not acknowledged.
         await victim.start(program=(SABOTAGE, "after_commit", "3"))
         async with asyncio.TaskGroup() as load:
             load.create_task(world.dead_letter(dispatches))

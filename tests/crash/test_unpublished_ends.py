@@ -100,7 +100,7 @@ async def test_workflow_goes_on_after_a_broker_restart_and_a_restart_of_the_exec
 
         await eventually(is_seen, timeout=60)
         assert attune.pid(EXECUTOR) == pid
-        assert await auditor.notices() == []
+        assert await auditor.completions() == []
 
         await attune.stop(EXECUTOR)
         await attune.start(EXECUTOR)
@@ -111,9 +111,9 @@ async def test_workflow_goes_on_after_a_broker_restart_and_a_restart_of_the_exec
         await eventually(has_gone_on, timeout=90)
 
         async def are_published() -> bool:
-            return set(await auditor.notice_counts()) == set(ids.values())
+            return set(await auditor.completion_counts()) == set(ids.values())
 
         await eventually(are_published, timeout=60)
-        assert await auditor.notice_counts() == dict.fromkeys(ids.values(), 1)
+        assert await auditor.completion_counts() == dict.fromkeys(ids.values(), 1)
         assert await signatures(session, ids.values()) == {"execution_timeout_monitor"}
     await attunes.close()

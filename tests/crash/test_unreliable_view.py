@@ -70,7 +70,7 @@ async def is_paused(world: CrashWorld, sidecar: SidecarProcess) -> bool:
 
 @asynccontextmanager
 async def as_standby(postgres: PrivatePostgreSQL) -> AsyncIterator[None]:
-    """The server in recovery, as a standby whose primary is gone; a primary again at the end."""
+    """The server in recovery, as a standby without its primary; a primary again at the end."""
     await postgres.stop()
     signal_file = postgres.folder / "cluster" / "standby.signal"
     signal_file.touch()
@@ -88,9 +88,9 @@ async def as_standby(postgres: PrivatePostgreSQL) -> AsyncIterator[None]:
 
 async def is_closed(world: CrashWorld, sidecar: SidecarProcess, cause: str, words: str) -> bool:
     """The safety gate and the intake are closed: no consumer, and every dead letter is ready in the queue."""
-    status, told = await sidecar.readyz()
+    status, answer = await sidecar.readyz()
     assert status == 503
-    assert words in told["notes"].get("gate", "")
-    assert words in told["checks"]["consumer"]["detail"]
+    assert words in answer["notes"].get("gate", "")
+    assert words in answer["checks"]["consumer"]["detail"]
     assert (await sidecar.metrics())[f'dlq_handler_gate_closed{{cause="{cause}"}}'] == 1
     return await world.letters_ready() == LETTERS and await world.consumers() == 0

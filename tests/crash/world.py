@@ -25,7 +25,7 @@ from sandbox.attune.messages import StockMessage
 from sandbox.attune.worker import StockWorker
 from tests.support.auditor import Auditor
 from tests.support.eventually import eventually
-from tests.support.ledger_of_counts import COUNTS, assert_counted
+from tests.support.host_tables import COUNTS, assert_counted
 from tests.support.sidecar import SidecarProcess
 from tests.support.world import World
 
@@ -154,7 +154,7 @@ class CrashWorld(World):
 
     @asynccontextmanager
     async def executions_locked(self) -> AsyncIterator[None]:
-        """Whoever wants to change an execution waits until the block ends; reading and locking rows goes on."""
+        """Changes of executions wait until the block ends; reading and locking rows goes on."""
         async with self.auditor.database.transaction() as session:
             await session.execute("LOCK TABLE execution IN SHARE MODE")
             yield
@@ -194,11 +194,11 @@ class CrashWorld(World):
         return (await self.auditor.statuses())["failed"]
 
     async def settled_once(
-        self, dispatches: Sequence[Dispatch], *, may_repeat_notices: bool = False, timeout: float = 60
+        self, dispatches: Sequence[Dispatch], *, may_repeat_completions: bool = False, timeout: float = 60
     ) -> None:
         """Each execution failed once, each dead letter recorded once, each completion published once.
 
-        `may_repeat_notices`: copies of a notice are allowed, with the same id. Nothing is left anywhere.
+        `may_repeat_completions`: copies of a completion event are allowed, with the same id. Nothing is left anywhere.
         """
         ids = {dispatch.execution_id for dispatch in dispatches}
 
@@ -208,7 +208,7 @@ class CrashWorld(World):
                 "(SELECT count(*) FROM dlq_handler.outbox WHERE confirmed_at IS NULL)",
                 list(ids),
             )
-            assert unfinished == (0, 0), "(executions not failed, notices not confirmed)"
+            assert unfinished == (0, 0), "(executions not failed, completion events not confirmed)"
             assert await self.letters_ready() == 0
             return True
 
@@ -226,11 +226,13 @@ class CrashWorld(World):
         assert Counter(recorded) == Counter((one.message.message_id, "failed") for one in dispatches)
         [counts] = await self.sql(COUNTS)
         assert_counted(counts)
-        notices = [notice for notice in await self.auditor.notices() if notice.execution_id in ids]
-        message_ids = {(notice.execution_id, notice.message_id) for notice in notices}
+        completions = [
+            completion for completion in await self.auditor.completions() if completion.execution_id in ids
+        ]
+        message_ids = {(completion.execution_id, completion.message_id) for completion in completions}
         assert Counter(execution_id for execution_id, _ in message_ids) == Counter(ids)
-        if not may_repeat_notices:
-            assert len(notices) == len(ids)
+        if not may_repeat_completions:
+            assert len(completions) == len(ids)
 
 
 async def is_unready(sidecar: SidecarProcess) -> bool:
@@ -251,7 +253,7 @@ async def a_world(vhost: str, database: str, folder: Path) -> AsyncIterator[Cras
     async with Auditor(vhost, database) as auditor:
         worker = StockWorker(vhost, database, name="gone", ttl_ms=50)
         await worker.start()
-        await worker.vanish()
+        await worker.die()
         world = CrashWorld(
             amqp_url=vhost, database_url=database, folder=folder, auditor=auditor, worker_id=worker.id
         )

@@ -6,7 +6,7 @@ broker restart in the middle of a test costs it no event.
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -15,9 +15,9 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
 from sandbox.attune import topology
 from sandbox.attune.amqp import BULK_SECONDS, RPC_SECONDS, open_connection
-from sandbox.attune.messages import SeenNotice, read_notice
+from sandbox.attune.messages import SeenCompletion, read_completion
 from sandbox.attune.service import AttuneService
-from sandbox.auditor.ledger import TerminalRow
+from sandbox.auditor.ledger import TERMINAL, TerminalRow
 from sandbox.auditor.rows import read_line, read_terminal_rows
 
 # The queue removes itself after an hour without a reader.
@@ -36,7 +36,7 @@ class Auditor(AttuneService):
     def __init__(self, amqp_url: str, database_url: str, *, schema: str = "attune") -> None:
         super().__init__(amqp_url, database_url, schema=schema)
         self.queue = f"sandbox.auditor.{uuid4()}"
-        self._seen: list[SeenNotice] = []
+        self._seen: list[SeenCompletion] = []
 
     async def _begin(self, channel: AbstractChannel) -> None:
         await topology.declare_common(channel)
@@ -46,11 +46,11 @@ class Auditor(AttuneService):
         await declared.bind(topology.EXECUTIONS, "execution.completed", timeout=RPC_SECONDS)
 
     async def waiting(self) -> int:
-        """Notices not yet collected: cheap, for benchmarks that only count."""
+        """Completion events not yet collected: cheap, for benchmarks that only count."""
         return await topology.ready_count(self._amqp_url, self.queue)
 
-    async def notices(self) -> list[SeenNotice]:
-        """Every notice published since start(), in order of arrival."""
+    async def completions(self) -> list[SeenCompletion]:
+        """Every completion event published since start(), in order of arrival."""
         # A connection of its own each time: the one of start() may have died with a broker.
         connection = await open_connection(self._amqp_url)
         async with connection, asyncio.timeout(BULK_SECONDS):
@@ -61,9 +61,9 @@ class Auditor(AttuneService):
                 self._seen += await _collect(queue, expected)
         return list(self._seen)
 
-    async def notice_counts(self) -> Counter[int]:
-        """Notices per execution."""
-        return Counter(notice.execution_id for notice in await self.notices())
+    async def completion_counts(self) -> Counter[int]:
+        """Completion events per execution."""
+        return Counter(completion.execution_id for completion in await self.completions())
 
     async def statuses(self) -> Counter[str]:
         """How many executions are in which status."""
@@ -113,7 +113,7 @@ class Auditor(AttuneService):
         return await read_line(self.database.session, action_ref)
 
 
-async def _collect(queue: AbstractQueue, expected: int) -> list[SeenNotice]:
+async def _collect(queue: AbstractQueue, expected: int) -> list[SeenCompletion]:
     arrived: list[AbstractIncomingMessage] = []
     complete = asyncio.Event()
 
@@ -125,6 +125,35 @@ async def _collect(queue: AbstractQueue, expected: int) -> list[SeenNotice]:
     tag = await queue.consume(receive, timeout=RPC_SECONDS)
     await complete.wait()
     await arrived[expected - 1].ack(multiple=True)
-    # The reply to cancel comes after the ack was handled: only now do the notices count as seen.
+    # The reply to cancel comes after the ack was handled: only now do the completion events count as seen.
     await queue.cancel(tag, timeout=RPC_SECONDS)
-    return [read_notice(message.body) for message in arrived[:expected]]
+    return [read_completion(message.body) for message in arrived[:expected]]
+
+
+# Also a change out of a terminal status: nothing may happen to an execution after its end.
+_ENDS = """
+SELECT entity_id, old_values ->> 'status' AS before, new_values ->> 'status' AS after
+  FROM execution_history
+ WHERE operation = 'UPDATE' AND entity_id = ANY ($1::bigint[])
+   AND (old_values ->> 'status' = ANY ($2::text[]) OR new_values ->> 'status' = ANY ($2::text[]))
+"""
+
+
+async def ended_once(
+    auditor: Auditor, executions: Collection[int], *, may_repeat_completions: bool = False
+) -> None:
+    """Each execution ended once, stayed ended, and has one completion event.
+
+    An event may repeat, with the same id, if the database was lost between its confirmation and its mark.
+    """
+    changes = await auditor.database.session.fetch(_ENDS, list(executions), list(TERMINAL))
+    ends = Counter(row["entity_id"] for row in changes)
+    assert ends == Counter(executions)
+    assert all(row["before"] not in TERMINAL for row in changes)
+    completions = [
+        completion for completion in await auditor.completions() if completion.execution_id in set(executions)
+    ]
+    ids = {(completion.execution_id, completion.message_id) for completion in completions}
+    assert Counter(number for number, _ in ids) == Counter(executions)
+    if not may_repeat_completions:
+        assert len(completions) == len(ids)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dlq_handler.broker.consume.raw_message import RawMessage
+from dlq_handler.broker.delivery import RawMessage
 from dlq_handler.dead_letters.decide import Circumstances
 from dlq_handler.dead_letters.letter import DeadLetter, Death
 from dlq_handler.dead_letters.parse import read_dead_letter

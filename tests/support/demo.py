@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 # The README's own command: it ends in the demo itself, so signals reach that.
 DEMO = [str(ROOT / "run"), "demo"]
 
-# Whoever runs the real one has its settings in the shell: the demo must neither use nor touch that broker.
+# Settings of a real installation in the shell: the demo must neither use nor touch that broker.
 ELSEWHERE = {
     "ATTUNE__DLQ_HANDLER__BROKER__URLS": "amqp://127.0.0.1:1/%2f",
     "attune__database__url": "postgresql://x",
@@ -31,7 +31,7 @@ async def demo(folder: Path, *arguments: str) -> asyncio.subprocess.Process:
 
 
 def left_running(folder: Path) -> list[str]:
-    """Whoever still works with the demo's own folder."""
+    """Processes that still use the demo's own folder."""
     return [
         " ".join(other.info["cmdline"] or [])
         for other in psutil.process_iter(["cmdline", "environ"])

@@ -14,7 +14,7 @@ import pytest
 
 from dlq_handler import clock
 from dlq_handler import loop as every_module
-from dlq_handler.app import Sidecar
+from dlq_handler.app import Replica
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.run import run_replica
 from dlq_handler.settings import Settings
@@ -67,7 +67,7 @@ class DrivenSidecar:
 @asynccontextmanager
 async def driven_sidecar(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DrivenSidecar]:
     driven, stop = DrivenSidecar(monkeypatch), asyncio.Event()
-    running = asyncio.create_task(run_replica(Sidecar(settings), stop))
+    running = asyncio.create_task(run_replica(Replica(settings), stop))
 
     def is_serving() -> bool:
         if running.done():

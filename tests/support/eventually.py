@@ -25,8 +25,8 @@ async def eventually(check: Callable[[], Fact], *, timeout: float = ..., every: 
 async def eventually(check: Callable[[], Any], *, timeout: float = 30, every: float = 0.02) -> Any:
     """Ask until `check` answers something true, and return that. None, 0, False and empty mean "not yet".
 
-    So does an AssertionError inside `check`; when time is up it is the failure, and tells what was seen and
-    what was wanted. Any other exception is a bug and passes through.
+    So does an AssertionError inside `check`; when time is up it is the failure, with the actual and the expected
+    value. Any other exception is a bug and passes through.
 
     The longer it takes, the less often it asks: fifty questions a second take a good part of a core from those that
     are asked, and most long waits are for a process that starts.

@@ -7,20 +7,43 @@ from typing import Any
 
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters import batch_sql
-from dlq_handler.dead_letters.decide_batch import LetterProposal, decide_batch
+from dlq_handler.dead_letters import records_sql
+from dlq_handler.dead_letters.decide import LetterProposal, decide_batch
 from dlq_handler.dead_letters.groups_sql import count_letters
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import entries_of
 from dlq_handler.endings import outbox_sql as outbox
 from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
 from dlq_handler.host import executions_sql
-from dlq_handler.host.end_executions_sql import end_executions
-from dlq_handler.host.ending import Ending
-from dlq_handler.host.executions_sql import LockedView
+from dlq_handler.host.executions_sql import LockedView, end_executions
+from dlq_handler.host.messages import Ending
 from sandbox.attune.database import Database as AttuneDatabase
 from sandbox.attune.database import Row, Session
 from tests.support.builders import COMPLETIONS, a_dead_letter, circumstances
+
+# Letters by group and minute, as they are on record; and the three ways in which they are counted.
+COUNTS = """
+SELECT (SELECT count(*) FROM dlq_handler.letter WHERE group_id IS NOT NULL) AS letters,
+       (SELECT count(*) FROM dlq_handler.letter WHERE group_id IS NOT NULL AND outcome = 'failed') AS failed,
+       (SELECT coalesce(sum(letters), 0) FROM dlq_handler.letter_group) AS group_letters,
+       (SELECT coalesce(sum(failed), 0) FROM dlq_handler.letter_group) AS group_failed,
+       (SELECT coalesce(sum(letters), 0) FROM dlq_handler.letter_minute) AS minute_letters,
+       (SELECT coalesce(sum(failed), 0) FROM dlq_handler.letter_minute) AS minute_failed,
+       (SELECT count(*) FROM (
+            SELECT group_id, date_trunc('minute', received_at) AS minute, count(*),
+                   count(*) FILTER (WHERE outcome = 'failed')
+              FROM dlq_handler.letter WHERE group_id IS NOT NULL GROUP BY 1, 2
+            EXCEPT SELECT group_id, minute, letters, failed FROM dlq_handler.letter_minute) AS miscounted) AS miscounted
+"""
+
+
+def assert_counted(row: tuple[int, ...], *, letters: int | None = None) -> None:
+    """`row` is the answer to `COUNTS`. `letters`: how many there are to be."""
+    recorded, failed, group_letters, group_failed, minute_letters, minute_failed, miscounted = map(int, row)
+    assert (group_letters, group_failed) == (recorded, failed), "groups and letters on record differ"
+    assert (minute_letters, minute_failed) == (recorded, failed), "minutes and letters on record differ"
+    assert miscounted == 0, "some minute of some group is miscounted"
+    assert letters is None or recorded == letters
 
 
 class Host:
@@ -40,7 +63,7 @@ class Host:
 
     @asynccontextmanager
     async def holding(self, execution_id: int) -> AsyncIterator[None]:
-        """Somebody of the host's is at work on this row for as long as the block lasts."""
+        """Another session holds a lock on this row for the duration of the block."""
         async with self._attune.transaction() as session:
             await session.execute("SELECT FROM execution WHERE id = $1 FOR UPDATE", execution_id)
             yield
@@ -122,7 +145,7 @@ async def commit_batch(
             [letter for letter in letters if letter.execution_id not in view.locked_elsewhere], view
         )
         changed = await end_executions(tx, endings_of(rulings))
-        recorded = await batch_sql.record_letters(
+        recorded = await records_sql.record_letters(
             tx, entries_of(rulings, ended=changed, now=view.now), replica="here"
         )
         await count_letters(tx, recorded)

@@ -1,14 +1,51 @@
 """A user of both servers that has the rights which `dlq-handler grants` prints, and no other."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
+from sandbox.clean_environment import clean_environment
+from sandbox.server_programs.errors import SourceUnavailable
+from sandbox.server_programs.postgresql import PostgreSQLPrograms
 from sandbox.servers import RabbitMQ
-from tests.support.psql import apply_script
 from tests.support.sidecar import SidecarProcess
 from tests.support.stock_world import StockWorld
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    code: int
+    error: str
+
+
+async def apply_script(url: str, script: str) -> Applied:
+    programs = await _programs()
+    process = await asyncio.create_subprocess_exec(
+        str(programs.client),
+        "--no-psqlrc",
+        "--quiet",
+        "--set=ON_ERROR_STOP=1",
+        "--file=-",
+        url,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=clean_environment({"LD_LIBRARY_PATH": programs.library_path} if programs.library_path else {}),
+    )
+    async with asyncio.timeout(60):
+        _, error = await process.communicate(script.encode())
+    return Applied(code=process.returncode or 0, error=error.decode())
+
+
+async def _programs() -> PostgreSQLPrograms:
+    try:
+        return PostgreSQLPrograms.on_this_machine()
+    except SourceUnavailable:
+        return await PostgreSQLPrograms.of_packages()
+
 
 USER = "least"
 

@@ -1,26 +1,80 @@
-"""A real Prometheus and a real Alertmanager on the files of ops/, and somebody who is paged.
+"""A real Prometheus and a real Alertmanager on the files of ops/, and a receiver of their notifications.
 
-Of these files nothing is changed but durations, to a twentieth, as the sandbox's own times are; and addresses.
+Only durations (a twentieth, like the sandbox's times) and addresses of these files are changed.
 """
 
 import json
 import os
 import re
+import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import yaml
 
+from sandbox.server_programs import packages
+from sandbox.server_programs.errors import SourceUnavailable
 from sandbox.servers.owned_process import OwnedProcess
 from sandbox.servers.ports import free_port
 from tests.support.eventually import eventually
-from tests.support.monitoring_programs import MonitoringPrograms
 from tests.support.ops_files import ALERTMANAGER, OPS, RULE_FILES
+
+PROMETHEUS_PACKAGE = "prometheus"
+ALERTMANAGER_PACKAGE = "prometheus-alertmanager"
+
+# Debian's Alertmanager reads its templates from here. As long as it was, and relative: to the folder it is started in.
+TEMPLATES = b"/usr/share/prometheus/alertmanager"
+TEMPLATES_OF_FOLDER = b"usr//share/prometheus/alertmanager"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitoringPrograms:
+    prometheus: Path
+    promtool: Path
+    alertmanager: Path
+    alertmanager_folder: Path
+    """Where it has to be started."""
+    amtool: Path
+
+    @classmethod
+    async def find(cls) -> Self:
+        """SourceUnavailable when one of them is neither on PATH nor to be had as a package."""
+        # Debian's package names the program differently from all others.
+        alertmanager = await _found(ALERTMANAGER_PACKAGE, "alertmanager", "prometheus-alertmanager")
+        root = packages.cache_folder() / ALERTMANAGER_PACKAGE
+        return cls(
+            prometheus=await _found(PROMETHEUS_PACKAGE, "prometheus"),
+            promtool=await _found(PROMETHEUS_PACKAGE, "promtool"),
+            alertmanager=alertmanager,
+            alertmanager_folder=root if alertmanager.is_relative_to(root) else Path("/"),
+            amtool=await _found(ALERTMANAGER_PACKAGE, "amtool"),
+        )
+
+
+async def _found(package: str, *names: str) -> Path:
+    for name in names:
+        if program := shutil.which(name):
+            return Path(program)
+    root = await packages.unpacked(package, point_at_templates)
+    for name in names:
+        unpacked = root / "usr" / "bin" / name
+        if unpacked.exists():
+            return unpacked
+    raise SourceUnavailable(f"{root} holds no {names[0]}; remove that folder and try again")
+
+
+def point_at_templates(unpacked: Path, _final: Path) -> None:
+    """Without its templates Alertmanager does not start."""
+    program = unpacked / "usr" / "bin" / "prometheus-alertmanager"
+    if program.exists():
+        program.write_bytes(program.read_bytes().replace(TEMPLATES, TEMPLATES_OF_FOLDER))
+
 
 SHORTER = 20
 MILLISECONDS = {"s": 1000, "m": 60_000, "h": 3_600_000}
@@ -37,12 +91,12 @@ def shortened(text: str) -> str:
 
 
 class Receiver:
-    """What Alertmanager told whom, in order: by the path it was told at, which is the receiver's name."""
+    """The notifications of Alertmanager in order, by receiver: the path of the request is its name."""
 
     def __init__(self) -> None:
         self.heard: dict[str, list[dict[str, Any]]] = {}
 
-    def told(self, receiver: str) -> list[tuple[str, list[str]]]:
+    def notifications(self, receiver: str) -> list[tuple[str, list[str]]]:
         """Each notification: its status, and the alerts in it."""
         return [
             (one["status"], sorted(alert["labels"]["alertname"] for alert in one["alerts"]))

@@ -1,8 +1,8 @@
 """The night of the pictures: what died, when and of what, in the hour before `now` and the day before that. Pure.
 
 02:26 worker-python falls silent; one TTL later its messages expire, two dozen a minute. In between a queue of
-worker-shell overflows, a sender forgets an execution_id, and for three minutes nobody looks. The same letters at every
-call: a picture may be compared with the one before, and a test may count.
+worker-shell overflows, a sender forgets an execution_id, and for three minutes no replica runs. The same letters at
+every call: a picture may be compared with the one before, and a test may count.
 """
 
 import json
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
-from dlq_handler.broker.consume.raw_message import RawMessage
+from dlq_handler.broker.delivery import RawMessage
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.parse import read_dead_letter
 from sandbox.attune.messages import rfc3339
@@ -28,13 +28,13 @@ FIRST_EXECUTION = 4001
 LAST_DELETED_LETTER = 18_200
 
 # Minutes before the night's `now`.
-GONE_MINUTES = 32
+LOST_MINUTES = 32
 # After the last heartbeat. Those of the sidecar in `night_world`: what is on record agrees with what it sees itself.
 LATE_AFTER, UNAVAILABLE_AFTER = timedelta(seconds=4), timedelta(seconds=6)
-BLIND_MINUTES = range(45, 48)
-NODE_GONE, NODE_BACK = timedelta(hours=9), timedelta(hours=7, minutes=40)
+GAP_MINUTES = range(45, 48)
+NODE_LOST, NODE_BACK = timedelta(hours=9), timedelta(hours=7, minutes=40)
 WAITING = 24
-"""Messages that wait in the queue of the worker that is gone."""
+"""Messages that wait in the queue of the unavailable worker."""
 
 ENFORCEMENTS = "attune.enforcements.queue"
 # By minute before now: the newest letters are a minute old, so that a slow start shows the same picture.
@@ -71,9 +71,9 @@ class Fallen:
         return read_dead_letter(self.raw, body_limit_bytes=65536)
 
 
-def gone_at(now: datetime) -> datetime:
-    """The last heartbeat of the worker that is gone."""
-    return now - timedelta(minutes=GONE_MINUTES) + timedelta(seconds=4)
+def last_heartbeat_at(now: datetime) -> datetime:
+    """The last heartbeat of the unavailable worker."""
+    return now - timedelta(minutes=LOST_MINUTES) + timedelta(seconds=4)
 
 
 def the_night(now: datetime) -> list[Fallen]:

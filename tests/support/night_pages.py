@@ -50,10 +50,10 @@ async def night_pages(store: Database, now: datetime) -> dict[str, str]:
 
 
 async def trip_brake(tab: Tab, world: NightWorld, *, letters: int) -> None:
-    """So many letters wait for it to be released, or some more; `tab` shows the page that releases it.
+    """At least this many dead letters wait for its release; `tab` shows the page that releases it.
 
-    Some more: after one TTL what waited for the worker that is gone lies with them. And so would canaries that are on
-    their way when the intake closes: it is tripped right after a round of them has arrived.
+    More of them after one TTL: messages of the unavailable worker expire too. The brake is tripped right after a round
+    of canaries has arrived, so that none of them waits in the intake queue.
     """
 
     policy = BrakeOptions(max_decisions_per_minute=10_000, hold_seconds=600)
@@ -80,7 +80,7 @@ async def trip_brake(tab: Tab, world: NightWorld, *, letters: int) -> None:
 
     async def do_they_wait() -> bool:
         await tab.open("/brake/release")
-        told = re.search(r"Afterwards (?:at least )?(\d+) dead letters", await tab.page.inner_text("main"))
-        return told is not None and int(told[1]) >= letters
+        found = re.search(r"Afterwards (?:at least )?(\d+) dead letters", await tab.page.inner_text("main"))
+        return found is not None and int(found[1]) >= letters
 
     await eventually(do_they_wait, timeout=60, every=0.5)

@@ -3,14 +3,175 @@ by the real statements. Afterwards they are moved back to their time, because ev
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
 from dlq_handler.database.engine import Database
+from dlq_handler.database.transaction import Transaction
+from dlq_handler.diagnosis.diagnose import diagnose
+from dlq_handler.diagnosis.diagnoses_sql import record_change
+from dlq_handler.diagnosis.diagnosis import Health
+from dlq_handler.history.event import (
+    REPLICA_STARTED,
+    REPLICA_STOPPED,
+    WORKER_AVAILABLE,
+    WORKER_LATE,
+    WORKER_UNAVAILABLE,
+    Topic,
+)
+from dlq_handler.host.worker import QueueObservation
 from tests.support import night
 from tests.support.deciding import letter_ender
 from tests.support.night import Fallen
-from tests.support.night_record import remember
+from tests.support.views import a_view, a_worker
+
+
+async def remember(store: Database, now: datetime, workers: Mapping[int, str]) -> None:
+    """Write what the replicas would have recorded all day: availability of workers, gaps, operations."""
+    async with store.transaction() as tx:
+        # Ended at once, they would be far more than the brake allows in a minute.
+        await tx.run("DELETE FROM own.change_count")
+        await tx.run("DELETE FROM own.letter_minute")
+        await tx.run(
+            """
+            INSERT INTO own.letter_minute (minute, group_id, letters, failed, last_at, last_id)
+            SELECT date_trunc('minute', received_at), group_id, count(*), count(*) FILTER (WHERE outcome = 'failed'),
+                   max(received_at), max(id)
+              FROM own.letter WHERE group_id IS NOT NULL GROUP BY 1, 2
+            """
+        )
+        await tx.run(
+            """
+            UPDATE own.letter_group g SET first_at = seen.first_at, last_at = seen.last_at
+              FROM (SELECT group_id, min(received_at) AS first_at, max(received_at) AS last_at
+                      FROM own.letter GROUP BY group_id) AS seen WHERE seen.group_id = g.id
+            """
+        )
+        await tx.run(
+            """
+            INSERT INTO own.observed_minute (topic, minute)
+            SELECT topic, CAST(:now AS timestamptz) - make_interval(mins => n)
+              FROM unnest(ARRAY['letters', 'workers']) AS topic, generate_series(0, 1439) AS n
+             WHERE NOT n = ANY (CAST(:gaps AS integer[]))
+            ON CONFLICT DO NOTHING
+            """,
+            now=now,
+            gaps=list(night.GAP_MINUTES),
+        )
+        await _changes(tx, now, workers)
+        await _events(tx, now)
+        await _diagnoses(tx, now)
+        await _operations(tx, now)
+
+
+async def _changes(tx: Transaction, now: datetime, workers: Mapping[int, str]) -> None:
+    last_heartbeat = night.last_heartbeat_at(now)
+    changes = [(worker_id, now - timedelta(hours=30), "available") for worker_id in workers]
+    changes += [
+        (night.PYTHON, last_heartbeat + night.LATE_AFTER, "late"),
+        (night.PYTHON, last_heartbeat + night.UNAVAILABLE_AFTER, "unavailable"),
+        (night.NODE, now - night.NODE_LOST, "unavailable"),
+        (night.NODE, now - night.NODE_BACK, "available"),
+    ]
+    for worker_id, at, availability in changes:
+        await tx.run(
+            """
+            INSERT INTO own.worker_change (worker_id, at, name, availability)
+            VALUES (:worker_id, :at, :name, :availability)
+            """,
+            worker_id=worker_id,
+            at=at,
+            name=workers[worker_id],
+            availability=availability,
+        )
+
+
+async def _events(tx: Transaction, now: datetime) -> None:
+    last_heartbeat, gaps = night.last_heartbeat_at(now), night.GAP_MINUTES
+    python, node = night.WORKERS[night.PYTHON], night.WORKERS[night.NODE]
+    # Of seeding, and dated by it.
+    await tx.run("DELETE FROM own.history_event")
+    for at, topic, kind, subject in (
+        (now - night.NODE_LOST, Topic.WORKERS, WORKER_UNAVAILABLE, node),
+        (now - night.NODE_BACK, Topic.WORKERS, WORKER_AVAILABLE, node),
+        (now - timedelta(minutes=gaps.stop - 1), Topic.REPLICA, REPLICA_STOPPED, night.INSTANCE),
+        (now - timedelta(minutes=gaps.start - 1), Topic.REPLICA, REPLICA_STARTED, night.INSTANCE),
+        (last_heartbeat + night.LATE_AFTER, Topic.WORKERS, WORKER_LATE, python),
+        (last_heartbeat + night.UNAVAILABLE_AFTER, Topic.WORKERS, WORKER_UNAVAILABLE, python),
+    ):
+        await tx.run(
+            """
+            INSERT INTO own.history_event (at, topic, kind, subject, replica)
+            VALUES (:at, :topic, :kind, :subject, :replica)
+            """,
+            at=at,
+            topic=topic,
+            kind=kind,
+            subject=subject,
+            replica=night.INSTANCE,
+        )
+
+
+async def _diagnoses(tx: Transaction, now: datetime) -> None:
+    """All was well until the worker became unavailable."""
+    shell = a_worker(name=night.WORKERS[night.SHELL], number=night.SHELL)
+    node = a_worker(name=night.WORKERS[night.NODE], number=night.NODE)
+    await record_change(tx, diagnose(a_view(workers=(shell, node))), at=now - timedelta(hours=30))
+    for minutes, ended in ((2, 0), (20, 378)):
+        last_heartbeat = a_worker(
+            name=night.WORKERS[night.PYTHON],
+            number=night.PYTHON,
+            silent_seconds=60.0 * minutes + 400,
+            queue=QueueObservation(consumers=0, ready=night.WAITING, unacked=0),
+            ended_last_hour=ended,
+            scheduled=night.WAITING,
+        )
+        found = diagnose(a_view(workers=(last_heartbeat, shell, node)))
+        since = night.last_heartbeat_at(now)
+        await record_change(
+            tx,
+            [replace(one, since=since) if one.health is Health.PROBLEM else one for one in found],
+            at=since + timedelta(minutes=minutes),
+        )
+
+
+async def _operations(tx: Transaction, now: datetime) -> None:
+    for minutes, username, client, action, letter_ids, comment, result in (
+        (
+            610,
+            "ada",
+            "browser",
+            "brake.release",
+            [],
+            "worker-node is being redeployed",
+            "no limit for 10 min",
+        ),
+        (
+            470,
+            "deploy@ops-1",
+            "cli",
+            "letters.reprocess",
+            list(range(1, 13)),
+            "rows were locked by a migration",
+            "12 failed",
+        ),
+        (21, "grace", "browser", "letter.body_read", [12], None, "shown"),
+    ):
+        await tx.run(
+            """
+            INSERT INTO own.operation (at, username, client, action, letter_ids, comment, result)
+            VALUES (:at, :username, :client, :action, :letter_ids, :comment, :result)
+            """,
+            at=now - timedelta(minutes=minutes),
+            username=username,
+            client=client,
+            action=action,
+            letter_ids=letter_ids,
+            comment=comment,
+            result=result,
+        )
+
 
 DECIDED_AFTER = timedelta(milliseconds=180)
 ANNOUNCED_AFTER = timedelta(milliseconds=210)
@@ -49,7 +210,7 @@ async def _register(store: Database, workers: Mapping[int, str], now: datetime) 
                 id=worker_id,
                 name=name,
                 host=night.HOSTS.get(worker_id, "js-2"),
-                beat=night.gone_at(now),
+                beat=night.last_heartbeat_at(now),
             )
         await tx.run("SELECT setval('worker_id_seq', 20)")
         # Retention deleted the letters of the days before.

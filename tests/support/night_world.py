@@ -1,4 +1,4 @@
-"""The night, alive: a real sidecar on real servers, two workers at work, one gone, and the hour before on record.
+"""The night with a real sidecar on real servers: two workers available, one not, and the hour before on record.
 
 For the browser's tests and for the pictures in the docs. The sidecar reaches its database through a proxy, so that a
 test can take it away.
@@ -71,7 +71,7 @@ async def night_world(
     has_tokens: bool = False,
     **settings: str,
 ) -> AsyncIterator[NightWorld]:
-    """`has_tokens`: whoever comes in needs one of TOKENS. Keywords are settings of the sidecar."""
+    """`has_tokens`: every request needs one of TOKENS. Keywords are settings of the sidecar."""
     async with AsyncExitStack() as ends:
         store = Database(database_url)
         ends.push_async_callback(store.dispose)
@@ -103,7 +103,7 @@ async def night_world(
 async def _people(
     ends: AsyncExitStack, amqp_url: str, database_url: str, store: Database, *, is_hostile: bool
 ) -> StockExecutor:
-    """Everybody else: those at work, and what the one that is gone has left behind."""
+    """The available workers, and the queue of the unavailable one."""
     executor = await ends.enter_async_context(StockExecutor(amqp_url, database_url))
     await ends.enter_async_context(CompletionListener(amqp_url, database_url))
     await ends.enter_async_context(Scheduler(amqp_url, database_url))

@@ -22,8 +22,8 @@ class Plans:
         async def rows(tx: Transaction, sql: str, **parameters: object) -> Sequence[Row[Any]]:
             if sql.lstrip().startswith("SELECT"):
                 [explained] = await plain(tx, f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", **parameters)
-                told = explained[0] if isinstance(explained[0], list) else json.loads(explained[0])
-                self.noted.append(told[0]["Plan"])
+                plans = explained[0] if isinstance(explained[0], list) else json.loads(explained[0])
+                self.noted.append(plans[0]["Plan"])
             return await plain(tx, sql, **parameters)
 
         monkeypatch.setattr(Transaction, "rows", rows)

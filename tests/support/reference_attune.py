@@ -144,7 +144,7 @@ class ReferenceAttune:
 async def reference_attune(
     folder: Path, amqp_url: str, database_url: str, **variables: str
 ) -> AsyncIterator[ReferenceAttune]:
-    """With its actions installed and nothing started; all that was started is gone at the end."""
+    """With its actions installed and no part started; every part ends with the block."""
     database = await Database.open(database_url)
     try:
         async with database.transaction() as session:

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn
 
 from dlq_handler import health
-from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage, PublishOutcome
-from dlq_handler.broker.publish.publisher import Publisher
-from dlq_handler.dead_letters import batch_sql
+from dlq_handler.broker.consumer import QueueConsumer
+from dlq_handler.broker.outgoing import Confirmed, OutgoingMessage, PublishOutcome
+from dlq_handler.broker.publisher import Publisher
+from dlq_handler.dead_letters import records_sql
 from dlq_handler.dead_letters.intake import DeadLetterIntake
 from dlq_handler.endings import outbox_sql
 from dlq_handler.endings.ender import Ender
@@ -33,17 +33,17 @@ def die() -> NoReturn:
 def before_commit(nth: int) -> None:
     """Every statement of the batch has run, nothing is committed."""
     _never_publish()
-    _wrap(batch_sql, "record_letters", nth, after=True)
+    _wrap(records_sql, "record_letters", nth, after=True)
 
 
 def after_commit(nth: int) -> None:
-    """Committed, with its notices; neither acknowledged nor published."""
+    """Committed, with its completion events; neither acknowledged nor published."""
     _never_publish()
     _wrap(Ender, "commit_first", nth, after=True)
 
 
 def after_ack(nth: int) -> None:
-    """Committed and acknowledged; the notices were never sent."""
+    """Committed and acknowledged; the completion events were never sent."""
     _never_publish()
     acknowledge = QueueConsumer.acknowledge
     left = iter(range(nth - 1, -1, -1))
@@ -144,7 +144,7 @@ async def _cancel() -> None:
 
 
 def half_published(nth: int) -> None:
-    """Half of a batch of notices is confirmed, the other half was never sent, none is marked."""
+    """Half of a batch of completion events is confirmed, the other half was never sent, none is marked."""
     publish = Publisher.publish
     left = iter(range(nth - 1, -1, -1))
 
@@ -158,7 +158,7 @@ def half_published(nth: int) -> None:
 
 
 def after_confirm(nth: int) -> None:
-    """A batch of notices is confirmed by the broker and not marked in the outbox."""
+    """A batch of completion events is confirmed by the broker and not marked in the outbox."""
     _wrap(outbox_sql, "mark_confirmed", nth, after=False)
 
 
@@ -169,7 +169,7 @@ def in_a_page(nth: int) -> None:
 
 
 def between_pages(nth: int) -> None:
-    """A page of the monitor is committed, with its notices; none of them was sent, and the scan is not over."""
+    """A batch of the monitor is committed, with its completion events; none was sent, and the scan is not over."""
     _never_publish()
     _wrap(TimeoutMonitor, "_commit", nth, after=True)
 

@@ -201,7 +201,7 @@ async def sidecar_process(
     start: bool = True,
     **environment: str,
 ) -> AsyncIterator[SidecarProcess]:
-    """A sidecar that is gone at the end, however the test ends. Keywords are settings: `batch__size="10"`."""
+    """A sidecar that ends with the test, however that ends. Keywords are settings: `batch__size="10"`."""
     process = SidecarProcess(
         folder,
         amqp_url=amqp_url,

@@ -6,14 +6,15 @@ from typing import Any
 
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.admin.queue_probe import QueueCounts
-from dlq_handler.broker.consume.drain_tracker import DrainTracker
-from dlq_handler.broker.publish.publish_recorder import PublishRecorder
-from dlq_handler.broker.publish.publishes import PublishView
+from dlq_handler.broker.client.connection import BrokerAddress
+from dlq_handler.broker.consumer import DrainTracker
+from dlq_handler.broker.publish_times import PublishRecorder, PublishView
+from dlq_handler.broker.publisher import Publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
-from dlq_handler.endings.batch_size import BatchSize
 from dlq_handler.endings.ender import Ender
-from dlq_handler.endings.record_options import RecordOptions
+from dlq_handler.endings.options import OutboxOptions, RecordOptions
+from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.endings.writers import LiveWriter, ShadowWriter
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
@@ -32,6 +33,18 @@ from tests.support.builders import COMPLETIONS
 from tests.support.deciding import HeldRelay
 from tests.support.fail_safe import a_brake
 from tests.support.host_tables import Host
+
+
+async def publish_outbox(store: Database, amqp_url: str) -> None:
+    publisher = Publisher(BrokerAddress(urls=[amqp_url]), publish_timeout_seconds=5)
+    relay = OutboxRelay(
+        store, publisher, OutboxOptions(), publish_timeout_seconds=5, holder="relay", metrics=new_metrics()
+    )
+    try:
+        await relay.tick()
+    finally:
+        await publisher.close()
+
 
 LIMITS = StaleLimits(
     monitor=MonitorOptions(
@@ -57,7 +70,7 @@ class SetObservation(WorkerQueueObserver):
         self.longest_ttl: int | None = 300_000
         self.asked_for_ttl: list[Sequence[int]] = []
 
-    async def look(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
+    async def observe(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         self.asked.append(set(worker_ids))
         return {one: self.queues[one] for one in worker_ids if one in self.queues}
 
@@ -104,7 +117,7 @@ class Replica:
     def __init__(
         self,
         store: Database,
-        sight: SetObservation,
+        queue_observer: SetObservation,
         *,
         name: str = "one",
         batch_size: int = 100,
@@ -131,7 +144,6 @@ class Replica:
         self._record = SetPublishes()
         self.relay = HeldRelay()
         brake = a_brake(store, limit=limit)
-        self.size = BatchSize(batch_size, limit_seconds=store.statement_seconds)
         self.ender = Ender(
             store,
             ShadowWriter(self.gate) if is_shadow else LiveWriter(self.gate, brake, self.relay),
@@ -142,7 +154,7 @@ class Replica:
                 gate=self.gate,
                 publishes=self._record,
             ),
-            self.size,
+            batch_size,
             leadership=self.leadership,
         )
         self.monitor = TimeoutMonitor(
@@ -151,7 +163,7 @@ class Replica:
             ender=self.ender,
             leadership=self.leadership,
             gate=self.gate,
-            queues=sight,
+            queues=queue_observer,
             publishes=self._record,
             metrics=self.metrics,
             intake=intake,
@@ -183,23 +195,23 @@ class Replica:
         return self.metrics.registry.get_sample_value("dlq_handler_scan_seconds_count")
 
     async def scan(self) -> None:
-        """Lead, if nobody else does, and look once."""
+        """Take the lease, if it is free, and scan once."""
         await self.leadership.tick()
         await self.monitor.tick()
 
 
 class StaleWorld:
     def __init__(self, store: Database, host: Host) -> None:
-        self.store, self.host, self.sight = store, host, SetObservation()
+        self.store, self.host, self.queue_observer = store, host, SetObservation()
 
     def a_replica(self, **changes: Any) -> Replica:
-        return Replica(self.store, self.sight, **changes)
+        return Replica(self.store, self.queue_observer, **changes)
 
     async def a_worker(
         self, *, heartbeat_age_seconds: float | None = 0.0, queue: QueueObservation | None = BUSY
     ) -> int:
         worker_id = await self.host.add_worker(heartbeat_age_seconds=heartbeat_age_seconds)
-        self.sight.queues[worker_id] = queue
+        self.queue_observer.queues[worker_id] = queue
         return worker_id
 
     async def a_dead_worker(self, *, queue: QueueObservation | None = UNATTENDED) -> int:

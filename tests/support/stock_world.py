@@ -15,10 +15,10 @@ from tests.support.world import World
 class StockWorld(World):
     executor: StockExecutor
 
-    async def vanished_worker(self, name: str = "gone", *, ttl_ms: int = 500) -> StockWorker:
+    async def lost_worker(self, name: str = "lost", *, ttl_ms: int = 500) -> StockWorker:
         worker = StockWorker(self.amqp_url, self.database_url, name=name, ttl_ms=ttl_ms)
         await worker.start()
-        await worker.vanish()
+        await worker.die()
         return worker
 
 

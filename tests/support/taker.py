@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.consumer import QueueConsumer
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.topology.canary_watch import CanaryRecorder
@@ -27,6 +27,7 @@ async def a_taker(
         batch_size=5,
         batch_wait_seconds=0.01,
         max_bytes=2**20,
+        max_body_bytes=2**20,
         read=read,
         consumer_tag=name,
     )

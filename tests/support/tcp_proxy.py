@@ -104,7 +104,7 @@ class TcpProxy:
                 both_ways.create_task(self._pass_on(reader, onward_writer))
                 both_ways.create_task(self._pass_on(onward_reader, writer))
         except* OSError:
-            pass  # the far side is gone: this link ends, as it would without a proxy
+            pass  # the other end has closed: this link ends, as it would without a proxy
         finally:
             self.links -= 1
             for end in (writer, onward_writer):

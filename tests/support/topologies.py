@@ -6,7 +6,7 @@ from typing import Any
 from dlq_handler.broker.admin.snapshot import BindingFacts, ConsumerFacts, ExchangeFacts, QueueFacts, Snapshot
 from dlq_handler.host.names import SERVICE_QUEUES, STOCK_QUEUE
 from dlq_handler.topology.blueprint import Blueprint
-from dlq_handler.topology.finding import Expectation
+from dlq_handler.topology.drift import Expectation
 
 DLX = "attune.dlx"
 TTL_MS = 300_000

@@ -13,11 +13,11 @@ import httpx
 from dlq_handler.dashboard.site import Site
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
-from dlq_handler.dead_letters.batch_sql import record_letters
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.groups_sql import count_letters
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
+from dlq_handler.dead_letters.records_sql import record_letters
 from dlq_handler.diagnosis.check_replica import Patience
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.diagnosis.view import View
@@ -28,11 +28,10 @@ from dlq_handler.operations.operations import Operations
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.topology.consumers import Consumers
 from dlq_handler.ui import ui_app
-from dlq_handler.web.listener import Listener
+from dlq_handler.web.listeners import Listener
 from dlq_handler.web.options import UiOptions
-from dlq_handler.web.services import Services
 from dlq_handler.web.users import Role, Tokens, named_token
-from dlq_handler.web.world import UiWorld
+from dlq_handler.web.world import Services, UiWorld
 from tests.support.deciding import a_reprocessor
 from tests.support.fail_safe import a_brake
 from tests.support.views import a_view, collector_of
@@ -65,7 +64,7 @@ async def a_ui_world(
     count_intake: Callable[[], Awaitable[Consumers | None]] = count_nothing,
     **fields: Any,
 ) -> UiWorld:
-    """On this machine and without tokens, and all is well, unless told otherwise."""
+    """On this machine and without tokens, and all is well, by default."""
     seen = replace(view or a_view(), at=datetime.now(UTC))
 
     follower = cast("Leadership", SimpleNamespace(is_leader=False))

@@ -26,9 +26,9 @@ from dlq_handler.diagnosis.view import (
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, RegisteredWorker, Worker, is_on_time
 from dlq_handler.safety.brake import BrakeState, BrakeView
 from dlq_handler.safety.options import BrakeOptions
+from dlq_handler.topology.canary import CanaryState, WorkerCanary
 from dlq_handler.topology.check import check
 from dlq_handler.topology.consumers import Consumers
-from dlq_handler.topology.decide_canary import CanaryState, WorkerCanary
 from dlq_handler.workers.availability import standing_of
 from dlq_handler.workers.service_observation import ServiceObservation, ServiceObservations
 from tests.support.topologies import a_stock_world, bound, dispatch_key, expectation
@@ -53,14 +53,19 @@ def a_worker(
     queue: QueueObservation | Unknown | None = QueueObservation(consumers=1, ready=0, unacked=0),  # noqa: B008  frozen
     ended_last_hour: int | None = 0,
     expired_lately: int = 0,
-    look: ServiceObservation | None = None,
+    observation: ServiceObservation | None = None,
     **row: Any,
 ) -> ObservedWorker:
-    """Alive, idle and consuming, unless told otherwise."""
+    """Available, idle and consuming, by default."""
     worker = Worker(id=number, heartbeat_age_seconds=silent_seconds, last_heartbeat=ago(silent_seconds))
-    told: dict[str, Any] = {"status": "active", "role": "action", "is_cordoned": False, "cordon_reason": None}
+    states: dict[str, Any] = {
+        "status": "active",
+        "role": "action",
+        "is_cordoned": False,
+        "cordon_reason": None,
+    }
     loads: dict[str, Any] = {"scheduled": 0, "running": 0}
-    registered = RegisteredWorker(worker=worker, name=name, **(told | loads | row))
+    registered = RegisteredWorker(worker=worker, name=name, **(states | loads | row))
     return ObservedWorker(
         registered=registered,
         standing=standing_of(worker, watched_seconds=watched_seconds, policy=POLICY),
@@ -69,7 +74,7 @@ def a_worker(
         expired_lately=expired_lately,
         was_stopped=registered.was_stopped(POLICY),
         is_on_time=is_on_time(worker, policy=POLICY),
-        look=look,
+        observation=observation,
     )
 
 
@@ -112,7 +117,7 @@ def facts() -> dict[str, Any]:
         "letters": LettersFact(span_seconds=900, unreadable=0, unrelated=0, before=0),
         "completions": a_queue("attune.execution.completed.queue"),
         "requests": a_queue("attune.execution.requests.queue"),
-        "service_looks": ServiceObservations(observed_at=NOW, by_queue={}),
+        "service_observations": ServiceObservations(observed_at=NOW, by_queue={}),
     }
 
 

@@ -65,12 +65,12 @@ class World:
             return all([await self.auditor.status(number) == status for number in ids])
 
         async def published() -> bool:
-            counts = await self.auditor.notice_counts()
+            counts = await self.auditor.completion_counts()
             return all(counts[number] >= 1 for number in ids)
 
         await eventually(ended, timeout=60)
         await eventually(published, timeout=60)
-        counts = await self.auditor.notice_counts()
+        counts = await self.auditor.completion_counts()
         assert {number: counts[number] for number in ids} == dict.fromkeys(ids, 1)
 
     async def outcomes(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ from dlq_handler.errors import Unavailable
 from dlq_handler.health import Liveness, Readiness, Stall, beat, beating, bounded, heartbeat, locked
 from dlq_handler.loop import every, first_of
 from dlq_handler.rooms import new_metrics
-from dlq_handler.web.ops import ops_app
+from dlq_handler.web.listeners import ops_app
 from tests.support.eventually import eventually
 
 

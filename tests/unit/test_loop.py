@@ -1,4 +1,4 @@
-"""Loops outlive what they meet, never run hot, and stop when told."""
+"""Loops survive errors, never spin, and stop when asked."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The lag of the event loop, with a loop that somebody blocks."""
+"""The lag of an event loop that is blocked."""
 
 import asyncio
 import time

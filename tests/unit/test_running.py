@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from structlog.testing import capture_logs
 
-from dlq_handler import running
+import dlq_handler.run
 from dlq_handler.errors import ServiceEnded
-from dlq_handler.running import running_services
+from dlq_handler.run import running_services
 
 
 class Doing:
@@ -141,7 +141,7 @@ async def test_a_service_that_swallows_the_cancellation_sees_its_stop() -> None:
 async def test_a_service_that_does_not_end_is_named_and_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(running, "CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr(dlq_handler.run, "CANCEL_SECONDS", 0.05)
     release = asyncio.Event()
     ended = asyncio.Event()
 

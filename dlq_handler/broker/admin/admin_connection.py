@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Self
 
-import aio_pika.abc
 from aiormq.abc import AbstractChannel
+from aiormq.exceptions import ChannelInvalidStateError
 
 from dlq_handler.broker.client.broker_errors import broker_errors
 from dlq_handler.broker.client.connection import BrokerAddress, Connection
@@ -52,10 +52,10 @@ class AdminConnection:
         try:
             async with broker_errors(doing):
                 async with opening:
-                    channel = await self._open_channel(connection)
+                    channel = await connection.open_channel()
                 try:
                     async with working:
-                        yield await channel.get_underlay_channel()
+                        yield channel
                 finally:
                     await _close_soon(channel)
         except Unavailable as error:
@@ -69,12 +69,6 @@ class AdminConnection:
         # aiormq swallows a cancellation that arrives while it closes a channel: Ctrl-C would have no effect.
         if stop.is_stop:
             raise asyncio.CancelledError
-
-    @staticmethod
-    async def _open_channel(connection: Connection) -> aio_pika.abc.AbstractChannel:
-        channel = connection.channel(publisher_confirms=False)
-        await channel.initialize()
-        return channel
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -90,7 +84,20 @@ class AdminConnection:
         await self.close()
 
 
-async def _close_soon(channel: aio_pika.abc.AbstractChannel) -> None:
+@asynccontextmanager
+async def reason_of_close(channel: AbstractChannel) -> AsyncIterator[None]:
+    """Around a call that follows one without a reply. The broker may have closed the channel already.
+
+    aiormq then fails without the broker's reason. The reason is known a moment later, and it is raised instead.
+    """
+    try:
+        yield
+    except ChannelInvalidStateError:
+        await channel.closing
+        raise
+
+
+async def _close_soon(channel: AbstractChannel) -> None:
     """Close within a second: over a half-open connection the broker never answers."""
     if channel.is_closed:
         return

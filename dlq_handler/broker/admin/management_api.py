@@ -20,7 +20,14 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import httpx
 
-from dlq_handler.broker.admin.snapshot import BindingFacts, ConsumerFacts, ExchangeFacts, QueueFacts, Snapshot
+from dlq_handler.broker.admin.snapshot import (
+    TTL_ARGUMENT,
+    BindingFacts,
+    ConsumerFacts,
+    ExchangeFacts,
+    QueueFacts,
+    Snapshot,
+)
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import bounded
@@ -369,7 +376,7 @@ def _queue(row: Mapping[str, Any], policies: Policies, limits: Policies) -> Queu
 
 
 def _ttl_ms(row: Mapping[str, Any]) -> int | None:
-    ttl_ms = _mapping(row.get("arguments")).get("x-message-ttl")
+    ttl_ms = _mapping(row.get("arguments")).get(TTL_ARGUMENT)
     return ttl_ms if isinstance(ttl_ms, int) else None
 
 

@@ -16,8 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
-from dlq_handler.broker.admin.many_queues import count_until_refused
-from dlq_handler.broker.admin.queue_probe import QueueCounts
+from dlq_handler.broker.admin.queue_probe import QueueCounts, count_until_refused
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import locked
@@ -109,9 +108,9 @@ class QueueCounter:
             if listed is None:
                 unsure = [queue for queue in queues if queue not in self._present and queue not in counted]
             else:
-                gone = [queue for queue in queues if queue not in counted and queue not in listed]
-                self._present.difference_update(gone)
-                counted |= dict.fromkeys(gone)
+                missing = [queue for queue in queues if queue not in counted and queue not in listed]
+                self._present.difference_update(missing)
+                counted |= dict.fromkeys(missing)
                 counted |= await self._ask_present(
                     [queue for queue in queues if queue in self._present and queue not in counted]
                 )

@@ -12,7 +12,7 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 from aiormq.exceptions import ChannelAccessRefused, ChannelClosed
 from pamqp.commands import Basic
 
-from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.admin_connection import AdminConnection, reason_of_close
 
 # No binding ever has this key.
 _NO_KEY = "dlq_handler.doctor"
@@ -91,8 +91,9 @@ def _publishes(exchange: str) -> Call:
         await channel.basic_publish(
             b"", exchange=exchange, routing_key=_NO_KEY, properties=Basic.Properties(expiration="probe")
         )
-        # A publish has no reply: its refusal arrives before the reply to the next call.
-        await channel.basic_qos(prefetch_count=1)
+        # A publish has no reply: its refusal arrives before the reply to the next call, or even before that call.
+        async with reason_of_close(channel):
+            await channel.basic_qos(prefetch_count=1)
 
     return call
 

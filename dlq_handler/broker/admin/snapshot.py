@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 
+TTL_ARGUMENT = "x-message-ttl"
+DEAD_LETTER_EXCHANGE_ARGUMENT = "x-dead-letter-exchange"
+
 WILDCARDS = frozenset({"*", "#"})
 
 
@@ -43,7 +46,11 @@ class QueueFacts(Policed):
 
     @property
     def ttl_ms(self) -> int | None:
-        return self.least("x-message-ttl")
+        return self.least(TTL_ARGUMENT)
+
+    @property
+    def dead_letter_exchange(self) -> str | None:
+        return self.text(DEAD_LETTER_EXCHANGE_ARGUMENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +95,7 @@ class Snapshot:
             self._from[binding.source].append(binding)
             if not binding.to_exchange:
                 self._into[binding.destination].append(binding)
-            # Thousands of workers are thousands of literal keys on one exchange: looked up, not tried.
+            # Thousands of workers are thousands of literal keys on one exchange: found by key, not tried one by one.
             self._literal[binding.source, binding.routing_key].append(binding)
             if is_pattern(binding.routing_key):
                 self._patterns[binding.source].append(binding)

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from aiormq.exceptions import (
     AMQPError,
     ChannelAccessRefused,
-    ChannelInvalidStateError,
     ChannelPreconditionFailed,
     InvalidFrameError,
     ProbableAuthenticationError,
@@ -18,7 +17,7 @@ from dlq_handler.health import beat
 from dlq_handler.tasks import StopCheck
 
 # The answers of a broker that callers outside of broker/ distinguish.
-__all__ = ["ChannelAccessRefused", "ChannelInvalidStateError", "ChannelPreconditionFailed", "broker_errors"]
+__all__ = ["ChannelAccessRefused", "ChannelPreconditionFailed", "broker_errors"]
 
 
 @asynccontextmanager

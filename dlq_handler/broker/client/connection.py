@@ -1,8 +1,8 @@
 """Open AMQP connections and end them, also without the peer's help.
 
 Connections are plain, not robust: a robust one declares deleted queues again by itself, shows "connected" without a
-consumer, and hangs in calls while the broker is away. A plain connection that is lost stays lost. Its user opens the
-next one, to the next URL, when it is ready for it.
+consumer, and hangs in calls while the broker is unreachable. A plain connection that is lost stays lost. Its user opens
+the next one, to the next URL, when it is ready for it.
 """
 
 import asyncio
@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aio_pika
-from aiormq.abc import AbstractConnection
+from aiormq.abc import AbstractChannel, AbstractConnection
 from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
+from aiormq.exceptions import ChannelInvalidStateError
 from yarl import URL
 
-from dlq_handler.broker.client import bounded_frames, equal_tables, tolerant_headers
+from dlq_handler.broker.client import decoders
 from dlq_handler.broker.client.broker_errors import broker_errors
 from dlq_handler.broker.client.supported import assert_supported
 from dlq_handler.errors import Unavailable
@@ -73,6 +74,13 @@ class Connection(aio_pika.Connection):
         waiting.close()
         return True
 
+    async def open_channel(self) -> AbstractChannel:
+        """aiormq's: each channel of aio-pika leaves callbacks on its connection, some KB until the connection ends."""
+        if self.underlay is None:
+            raise ChannelInvalidStateError("the connection was closed")
+        await self.underlay.ready()
+        return await self.underlay.channel(publisher_confirms=False)
+
     async def end(self) -> None:
         """Close with a handshake, within a time limit: a half-open peer never answers. Never fails."""
         with suppress(Unavailable):
@@ -107,9 +115,7 @@ class BrokerAddress:
 
     def __post_init__(self) -> None:
         assert_supported()
-        tolerant_headers.install()
-        equal_tables.install()
-        bounded_frames.install()
+        decoders.install()
 
     async def connect(self, purpose: str, *, is_again: bool = False) -> Connection:
         """Open one connection; the next call after a failure goes to the next node. `is_again`: it replaces one."""

@@ -4,7 +4,7 @@ aiormq puts the frames of a channel into `channel.frames`, where a task assemble
 each. Here `frames` is a queue that assembles messages itself, inside `put`. All other frames (replies to calls, a
 cancel, a close) go the usual way. While `put` waits, the socket is not read: that bounds memory, because the broker
 then keeps the rest. Of a body above the limit only the beginning is kept. aiormq reads frame by frame, and
-bounded_frames.py bounds a frame.
+decoders.py bounds a frame.
 
 A version of aiormq that delivers frames in another way would leave messages unread without an error. So each frame
 that arrives past `put` ends the connection with an error, and this process opens no direct channel any more: a consumer
@@ -14,7 +14,9 @@ The callbacks must be quick and must not raise, or the connection is lost.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pamqp.frame
@@ -26,13 +28,47 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from dlq_handler.broker.client.connection import Connection
-from dlq_handler.broker.client.message_body import BodyCollector, BodyLimit, MessageBody
 from dlq_handler.broker.client.supported import installed_version, required_version
+from dlq_handler.broker.delivery import CutBody
 from dlq_handler.errors import Unavailable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyLimit:
+    """A body of more than `max_bytes` is hashed frame by frame, and only its first `kept_bytes` are kept."""
+
+    max_bytes: int
+    kept_bytes: int
+
+
+class BodyCollector:
+    __slots__ = ("_hash", "_kept", "_room", "_size", "missing_bytes")
+
+    def __init__(self, size: int, limit: BodyLimit | None) -> None:
+        self._size, self.missing_bytes, self._room = size, size, size
+        self._hash = None
+        if limit is not None and size > limit.max_bytes:
+            self._hash, self._room = hashlib.sha256(), limit.kept_bytes
+        self._kept: list[bytes] = []
+
+    def add(self, part: bytes) -> None:
+        self.missing_bytes -= len(part)
+        if self._hash is not None:
+            self._hash.update(part)
+            # A view would keep the whole frame alive.
+            part = part[: self._room]
+            self._room -= len(part)
+        if part:
+            self._kept.append(part)
+
+    def collect(self) -> tuple[bytes, CutBody | None]:
+        cut = None if self._hash is None else CutBody(size=self._size, sha256=self._hash.hexdigest())
+        return b"".join(self._kept), cut
+
 
 ContentMethod = Basic.Deliver | Basic.Return
 
-OnContent = Callable[[ContentMethod, ContentHeader, MessageBody], None]
+OnContent = Callable[[ContentMethod, ContentHeader, bytes, CutBody | None], None]
 OnConfirm = Callable[[Basic.Ack | Basic.Nack], None]
 OnLost = Callable[[str], None]
 
@@ -79,7 +115,7 @@ class _FrameQueue(asyncio.Queue[tuple[int, Any]]):
         if method is None or header is None or body is None or body.missing_bytes > 0:
             return
         self._method, self._header, self._body = None, None, None
-        self._on_content(method, header, body.collect())
+        self._on_content(method, header, *body.collect())
 
 
 class DirectChannel(Channel):
@@ -94,7 +130,7 @@ class DirectChannel(Channel):
         body_limit: BodyLimit | None,
     ) -> None:
         super().__init__(connector, number, publisher_confirms=on_confirm is not None)
-        # The task that super() started has not run yet, and it looks `frames` up on every turn.
+        # The task that super() started has not run yet, and it reads `frames` on every turn.
         self._frame_queue = self.frames = _FrameQueue(on_content, on_confirm, body_limit)
         self._on_bypass = on_bypass
 

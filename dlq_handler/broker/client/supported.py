@@ -1,7 +1,7 @@
 """Check that the installed AMQP libraries have the internals that this folder relies on.
 
 pyproject.toml bounds their versions, but an installation may ignore that. Without this check such a version would fail
-later and less clearly, or would leave dead letters unread. It looks at names, parameters and the attributes that code
+later and less clearly, or would leave dead letters unread. It checks names, parameters and the attributes that code
 uses. It changes nothing, and imports the libraries only when it is called.
 """
 
@@ -13,11 +13,10 @@ from typing import Any
 from dlq_handler.errors import UnsupportedLibrary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Internal:
     """One part of a library that is relied on."""
 
-    library: str
     module: str
     path: str
     takes: tuple[str, ...] = ()
@@ -32,127 +31,76 @@ class Internal:
     def __str__(self) -> str:
         return f"{self.module}.{self.path}"
 
+    @property
+    def library(self) -> str:
+        return self.module.partition(".")[0].replace("_", "-")
+
 
 INTERNALS = (
     # connection.py: the socket is kept by a transport factory that goes through `kwargs` to aiormq.
+    Internal("aio_pika.connection", "Connection.__init__", uses=("kwargs", "transport")),
+    Internal("aio_pika.connection", "Connection.connect", uses=("kwargs", "transport")),
+    Internal("aio_pika.abc", "UnderlayConnection", takes=("connection",)),
     Internal(
-        library="aio-pika",
-        module="aio_pika.connection",
-        path="Connection.__init__",
-        uses=("kwargs", "transport"),
-    ),
-    Internal(
-        library="aio-pika",
-        module="aio_pika.connection",
-        path="Connection.connect",
-        uses=("kwargs", "transport"),
-    ),
-    Internal(library="aio-pika", module="aio_pika.abc", path="UnderlayConnection", takes=("connection",)),
-    Internal(
-        library="aiormq",
-        module="aiormq.connection",
-        path="Connection.__init__",
+        "aiormq.connection",
+        "Connection.__init__",
         takes=("transport_factory",),
         uses=("_transport_factory", "channels", "write_queue"),
     ),
-    Internal(
-        library="aiormq",
-        module="aiormq.connection",
-        path="Connection.connect",
-        uses=("_transport_factory", "create"),
-    ),
-    Internal(library="aiormq", module="aiormq.connection", path="TransportFactory.create", takes=("url",)),
-    Internal(library="aiormq", module="aiormq.connection", path="TCPTransportFactory.create", takes=("url",)),
-    Internal(library="aiormq", module="aiormq.connection", path="TLSTransportFactory.create", takes=("url",)),
+    Internal("aiormq.connection", "Connection.connect", uses=("_transport_factory", "create")),
+    Internal("aiormq.connection", "TransportFactory.create", takes=("url",)),
+    Internal("aiormq.connection", "TCPTransportFactory.create", takes=("url",)),
+    Internal("aiormq.connection", "TLSTransportFactory.create", takes=("url",)),
     # connection.py: `ready` waits while the broker blocks the connection.
     Internal(
-        library="aiormq",
-        module="aiormq.connection",
-        path="Connection.ready",
+        "aiormq.connection",
+        "Connection.ready",
         uses=("connected", "_Connection__connection_unblocked", "wait"),
     ),
-    # direct_channel.py: `frames` is replaced, and both sides look it up on every turn.
+    # direct_channel.py: `frames` is replaced, and both sides read it on every turn.
+    Internal("aiormq.connection", "Connection._Connection__reader", uses=("channels", "frames", "put")),
+    Internal("aiormq.channel", "Channel._get_frame", uses=("frames", "get")),
     Internal(
-        library="aiormq",
-        module="aiormq.connection",
-        path="Connection._Connection__reader",
-        uses=("channels", "frames", "put"),
-    ),
-    Internal(library="aiormq", module="aiormq.channel", path="Channel._get_frame", uses=("frames", "get")),
-    Internal(
-        library="aiormq",
-        module="aiormq.channel",
-        path="Channel.__init__",
+        "aiormq.channel",
+        "Channel.__init__",
         takes=("connector", "number", "publisher_confirms"),
         uses=("frames", "max_content_size", "number", "on_consumer_cancel_callbacks", "write_queue"),
     ),
     Internal(
-        library="aiormq",
-        module="aiormq.channel",
-        path="Channel._reader",
+        "aiormq.channel",
+        "Channel._reader",
         uses=("_get_frame", "_on_deliver_frame", "_on_return_frame", "_on_confirm_frame"),
     ),
-    Internal(library="aiormq", module="aiormq.channel", path="Channel._on_deliver_frame", takes=("frame",)),
-    Internal(library="aiormq", module="aiormq.channel", path="Channel._on_return_frame", takes=("frame",)),
-    Internal(library="aiormq", module="aiormq.channel", path="Channel._on_confirm_frame", takes=("frame",)),
+    Internal("aiormq.channel", "Channel._on_deliver_frame", takes=("frame",)),
+    Internal("aiormq.channel", "Channel._on_return_frame", takes=("frame",)),
+    Internal("aiormq.channel", "Channel._on_confirm_frame", takes=("frame",)),
+    Internal("aiormq.channel", "Channel._on_cancel_frame", uses=("on_consumer_cancel_callbacks",)),
+    Internal("aiormq.channel", "Channel.open"),
     Internal(
-        library="aiormq",
-        module="aiormq.channel",
-        path="Channel._on_cancel_frame",
-        uses=("on_consumer_cancel_callbacks",),
-    ),
-    Internal(library="aiormq", module="aiormq.channel", path="Channel.open"),
-    Internal(
-        library="aiormq",
-        module="aiormq.channel",
-        path="Channel.basic_consume",
+        "aiormq.channel",
+        "Channel.basic_consume",
         takes=("queue", "consumer_callback", "arguments", "consumer_tag"),
     ),
-    Internal(library="aiormq", module="aiormq.base", path="Base.create_future"),
-    Internal(library="aiormq", module="aiormq.base", path="Base.closing"),
+    Internal("aiormq.base", "Base.create_future"),
+    Internal("aiormq.base", "Base.closing"),
+    Internal("aiormq.abc", "ChannelFrame", takes=("payload", "should_close", "drain_future")),
+    # decoders.py: methods and a table of decoders are replaced.
+    Internal("pamqp.header", "ContentHeader.unmarshal", takes=("data",)),
+    Internal("pamqp.header", "ContentHeader.__init__", uses=("weight", "body_size", "properties")),
+    Internal("pamqp.frame", "_unmarshal_header_frame", uses=("ContentHeader", "unmarshal")),
+    Internal("pamqp.frame", "_unmarshal_method_frame", uses=("INDEX_MAPPING", "unmarshal")),
+    Internal("pamqp.commands", "Basic.Deliver.unmarshal", takes=("data",)),
     Internal(
-        library="aiormq",
-        module="aiormq.abc",
-        path="ChannelFrame",
-        takes=("payload", "should_close", "drain_future"),
-    ),
-    # tolerant_headers.py: two decoders are replaced, and pamqp calls them as methods.
-    Internal(library="pamqp", module="pamqp.header", path="ContentHeader.unmarshal", takes=("data",)),
-    Internal(
-        library="pamqp",
-        module="pamqp.header",
-        path="ContentHeader.__init__",
-        uses=("weight", "body_size", "properties"),
-    ),
-    Internal(
-        library="pamqp",
-        module="pamqp.frame",
-        path="_unmarshal_header_frame",
-        uses=("ContentHeader", "unmarshal"),
-    ),
-    Internal(
-        library="pamqp",
-        module="pamqp.frame",
-        path="_unmarshal_method_frame",
-        uses=("INDEX_MAPPING", "unmarshal"),
-    ),
-    Internal(library="pamqp", module="pamqp.commands", path="Basic.Deliver.unmarshal", takes=("data",)),
-    Internal(
-        library="pamqp",
-        module="pamqp.commands",
-        path="Basic.Deliver.__slots__",
+        "pamqp.commands",
+        "Basic.Deliver.__slots__",
         begins_with=("consumer_tag", "delivery_tag", "redelivered", "exchange", "routing_key"),
     ),
-    Internal(library="pamqp", module="pamqp.commands", path="Basic.Properties.attributes"),
-    # bounded_frames.py: the decoder of the broker's proposal is replaced.
-    Internal(library="pamqp", module="pamqp.base", path="Frame.unmarshal", takes=("data",)),
-    Internal(
-        library="pamqp", module="pamqp.commands", path="Connection.Tune.__slots__", holds=("frame_max",)
-    ),
-    # equal_tables.py: the decoder of tables is replaced in a table of decoders.
-    Internal(library="pamqp", module="pamqp.decode", path="METHODS", holds=("table",)),
-    Internal(library="pamqp", module="pamqp.decode", path="by_type", uses=("METHODS",)),
-    Internal(library="pamqp", module="pamqp.decode", path="field_table", takes=("value",)),
+    Internal("pamqp.commands", "Basic.Properties.attributes"),
+    Internal("pamqp.base", "Frame.unmarshal", takes=("data",)),
+    Internal("pamqp.commands", "Connection.Tune.__slots__", holds=("frame_max",)),
+    Internal("pamqp.decode", "METHODS", holds=("table",)),
+    Internal("pamqp.decode", "by_type", uses=("METHODS",)),
+    Internal("pamqp.decode", "field_table", takes=("value",)),
 )
 
 

@@ -10,11 +10,112 @@ from dataclasses import dataclass
 from dlq_handler.dashboard.chart.labels import LabelRequest, PlacedLabel, Side, place
 from dlq_handler.dashboard.chart.markers import first_letter_labels, gap_labels, marker_labels
 from dlq_handler.dashboard.chart.scale import HUES, Window, gather, hue_of, round_top, time_ticks
-from dlq_handler.dashboard.chart.timelines import TIMELINE_PX, TimelineRow, draw_timelines, timeline_row
-from dlq_handler.dashboard.words import hm, thousands
+from dlq_handler.dashboard.words import AVAILABILITIES, State, hm, thousands
 from dlq_handler.dead_letters.group import MinuteCount
 from dlq_handler.history.event import HistoryEvent
-from dlq_handler.history.history import Span, Timeline
+from dlq_handler.history.history import Segment, Span, Timeline
+from dlq_handler.workers.availability import Availability
+
+MOST_TIMELINES = 8
+
+# Downwards within a timeline, in pixels: its label, then its bar.
+TIMELINE_PX = 26
+_LABEL_BASELINE_PX, _BAR_TOP_PX, _BAR_PX = 11, 16, 6
+
+# How much a worker asks for a timeline, by the worst it was.
+_WORST = (Availability.UNAVAILABLE, Availability.LATE, Availability.UNKNOWN, Availability.AVAILABLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnSegment:
+    x: float
+    width: float
+    state: State
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnTimeline:
+    worker_id: int
+    name: str
+    state: State
+    word: str
+    segments: Sequence[DrawnSegment]
+    top: int
+    """From the top of the chart, in pixels."""
+
+    @property
+    def label_y(self) -> int:
+        return self.top + _LABEL_BASELINE_PX
+
+    @property
+    def bar_y(self) -> int:
+        return self.top + _BAR_TOP_PX
+
+    @property
+    def bar_height(self) -> int:
+        return _BAR_PX
+
+    @property
+    def tick(self) -> tuple[int, int]:
+        """From where to where a marker is drawn in it: over the bar, a little longer, and never through the label."""
+        return self.bar_y - 1, self.bar_y + _BAR_PX + 1
+
+
+def draw_timelines(
+    timelines: Sequence[Timeline], window: Window, *, top: int = 0
+) -> tuple[Sequence[DrawnTimeline], str | None]:
+    """Those that are or were not ok first, and what is to be said of the rest."""
+    seen = [(timeline, _within(timeline, window)) for timeline in timelines]
+    by_need = sorted(
+        ((timeline, segments) for timeline, segments in seen if segments),
+        key=lambda one: (_need(one[1]), one[0].name),
+    )
+    shown, rest = by_need[:MOST_TIMELINES], by_need[MOST_TIMELINES:]
+    drawn = [
+        _drawn(timeline, segments, window, top + place * TIMELINE_PX)
+        for place, (timeline, segments) in enumerate(shown)
+    ]
+    return drawn, _said_of(rest)
+
+
+def _within(timeline: Timeline, window: Window) -> list[Segment]:
+    return [one for one in timeline.segments if one.until > window.since and one.since < window.until]
+
+
+def _need(segments: Sequence[Segment]) -> tuple[int, int]:
+    """Who is ill now comes before who was, and of either the worst."""
+    return _WORST.index(segments[-1].availability), min(_WORST.index(one.availability) for one in segments)
+
+
+def _drawn(timeline: Timeline, segments: Sequence[Segment], window: Window, top: int) -> DrawnTimeline:
+    state, word = AVAILABILITIES[segments[-1].availability]
+    return DrawnTimeline(
+        worker_id=timeline.worker_id,
+        name=timeline.name,
+        state=state,
+        word=word,
+        segments=[_drawn_segment(timeline.name, one, window) for one in segments],
+        top=top,
+    )
+
+
+def _drawn_segment(name: str, one: Segment, window: Window) -> DrawnSegment:
+    x, end = window.percent(one.since), window.percent(one.until)
+    state, word = AVAILABILITIES[one.availability]
+    title = f"{name}: {word} {hm(one.since)}–{hm(one.until)}"
+    return DrawnSegment(x=x, width=round(end - x, 2), state=state, title=title)
+
+
+def _said_of(rest: Sequence[tuple[Timeline, Sequence[Segment]]]) -> str | None:
+    """`+188 available`; never "available" for one that is not."""
+    counts: dict[str, int] = {}
+    for availability in _WORST:
+        count = sum(segments[-1].availability is availability for _, segments in rest)
+        if count:
+            counts[AVAILABILITIES[availability][1]] = count
+    return ", ".join(f"+{count} {word}" for word, count in counts.items()) or None
+
 
 _ROW_PX = 17
 _AXIS_PX = 22
@@ -99,7 +200,7 @@ class Chart:
     warning_y: float
     labels: Sequence[Label]
     left_out: int
-    timelines: Sequence[TimelineRow]
+    timelines: Sequence[DrawnTimeline]
     more_timelines: str | None
     legend: Sequence[Legend]
     total: int
@@ -119,11 +220,11 @@ def draw(
     rows = max((one.row + 1 for one in placed), default=0)
     top = rows * _ROW_PX + 8
     base = top + frame.bars_px
-    timelines, more_timelines = draw_timelines(facts.timelines, window)
+    timelines, more_timelines = draw_timelines(facts.timelines, window, top=base + 12)
     foot = base + 12 + len(timelines) * TIMELINE_PX if timelines else base
     warning = warning_per_minute * window.bar_seconds / 60
     highest = max((sum(reasons.values()) for reasons in letters.values()), default=0)
-    # The warning rate is always in the picture: two letters a minute must not look like a flood.
+    # The warning rate is always in the picture: two letters a minute must not resemble a flood.
     top_value, step = round_top(max(highest, warning * 1.2))
     px = frame.bars_px / top_value
     return Chart(
@@ -142,9 +243,7 @@ def draw(
         warning_y=round(base - warning * px, 1),
         labels=[_label(one, rows) for one in placed],
         left_out=left_out,
-        timelines=[
-            timeline_row(one, base + 12 + number * TIMELINE_PX) for number, one in enumerate(timelines)
-        ],
+        timelines=timelines,
         more_timelines=more_timelines,
         legend=_legend(letters),
         total=sum(sum(reasons.values()) for reasons in letters.values()),

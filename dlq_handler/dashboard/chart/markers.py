@@ -15,11 +15,10 @@ from dlq_handler.history.history import Span, Timeline
 from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability
 
-# An event has the time when it was noticed, and its words say so: `status` counts from the heartbeat.
 # Kind → (its class, what is said of one, what is said of several, its weight). A kind that is missing is no mark: that
 # a worker is late, its timeline shows.
 _KINDS: Mapping[str, tuple[str, str, str, int]] = {
-    "worker.unavailable": ("bad", "{subject} found unavailable", "{count} workers found unavailable", 0),
+    "worker.unavailable": ("bad", "{subject} unavailable", "{count} workers unavailable", 0),
     "worker.available": ("ok", "{subject} back", "{count} workers back", 2),
     "brake.tripped": ("bad", "brake tripped", "brake tripped", 0),
     "brake.released": ("ok", "brake released", "brake released", 1),
@@ -118,17 +117,17 @@ def first_letter_labels(
         yield LabelRequest(start=x, end=x, text=text, short=short, terse=terse, kind="effect", weight=1)
 
 
-def _went_at(gone: HistoryEvent, timelines: Sequence[Timeline]) -> datetime:
-    """When it began to be missed: it is late before it is called gone."""
+def _went_at(event: HistoryEvent, timelines: Sequence[Timeline]) -> datetime:
+    """Since when it is late: it is late before it is unavailable."""
     for timeline in timelines:
-        if timeline.name == gone.subject:
+        if timeline.name == event.subject:
             for before, after in pairwise(timeline.segments):
                 is_this = (
-                    after.availability is Availability.UNAVAILABLE and after.since <= gone.at < after.until
+                    after.availability is Availability.UNAVAILABLE and after.since <= event.at < after.until
                 )
                 if is_this and before.availability is Availability.LATE:
                     return before.since
-    return gone.at
+    return event.at
 
 
 def _first_expired(

@@ -1,18 +1,126 @@
 """The chart's card: which stretch of time, drawn for desk and phone, or as a table, or why it is empty. Pure."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import urlencode
 
-from dlq_handler.dashboard.chart.draw import Chart, ChartFacts, Frame, draw
-from dlq_handler.dashboard.chart.scale import Window, window_until
-from dlq_handler.dashboard.chart.table import ChartTable, as_table
-from dlq_handler.dashboard.words import ago, iso
-from dlq_handler.dead_letters.filter import CameBefore
-from dlq_handler.diagnosis.view import OFF, Unknown, View
+from dlq_handler.dashboard.chart.draw import Chart, ChartFacts, Frame, draw, draw_timelines
+from dlq_handler.dashboard.chart.markers import between, first_letter_labels, gap_name, marker_labels
+from dlq_handler.dashboard.chart.scale import HUES, Window, gather, hue_of, window_until
+from dlq_handler.dashboard.words import ago, hm, iso, thousands, with_full_stop
+from dlq_handler.dead_letters.listing import CameBefore
+from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
+from dlq_handler.diagnosis.view import OFF, BrokerFact, QueueFact, Unknown, View
+from dlq_handler.history.history import Segment, Timeline, with_ongoing_gap
 from dlq_handler.text import in_units
-from dlq_handler.topology.decide_canary import CanaryState
+from dlq_handler.topology.canary import CanaryState
+from dlq_handler.workers.availability import Availability
+
+# These checks date the moment since when no dead letter is consumed.
+_DATING = (Check.BROKER, Check.REPLICAS)
+
+
+def with_outage(
+    facts: ChartFacts, view: View | None, diagnoses: Sequence[Diagnosis], *, known_at: datetime, now: datetime
+) -> ChartFacts:
+    """The facts with an outage in progress. `known_at`: when they were read; earlier than now while the database is
+    unavailable, and then the state of workers is unknown since.
+    """
+    if known_at < now:
+        facts = replace(facts, timelines=[_unknown_since(one, known_at, now) for one in facts.timelines])
+    if view is None or not _is_outage(view):
+        return facts
+    dates = [one.since for one in diagnoses if one.check in _DATING and one.since is not None]
+    gaps = with_ongoing_gap(facts.gaps, since=min(dates, default=view.at), known_at=known_at, now=now)
+    return replace(facts, gaps=gaps, is_outage=True)
+
+
+def _unknown_since(timeline: Timeline, since: datetime, now: datetime) -> Timeline:
+    gap = Segment(since=since, until=now, availability=Availability.UNKNOWN)
+    return replace(timeline, segments=(*timeline.segments, gap))
+
+
+def _is_outage(view: View) -> bool:
+    if isinstance(view.broker, BrokerFact) and view.broker.error:
+        return True
+    if not isinstance(view.intake, QueueFact):
+        return False
+    taken = view.intake.consumers
+    if taken is None or taken.count == 0:
+        return True
+    # The broker does not always list the consumers, or not all of them.
+    is_listed = taken.tags is not None and not taken.lists_fewer
+    return is_listed and not any(tag.startswith(view.own_prefix) for tag in taken.tags or ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartRow:
+    start: str
+    counts: Sequence[str] = ()
+    total: str = ""
+    words: str | None = None
+    """In place of counts: what is to be said of this time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartTable:
+    caption: str
+    reasons: Sequence[str]
+    rows: Sequence[ChartRow]
+    notes: Sequence[str]
+
+
+def as_table(facts: ChartFacts, window: Window, *, ttl_seconds: float) -> ChartTable:
+    letters = gather(facts.minutes, window)
+    found = {reason for counts in letters.values() for reason in counts}
+    reasons = sorted(found, key=lambda reason: (HUES.index(hue_of(reason)), reason))
+    total = sum(sum(counts.values()) for counts in letters.values())
+    markers = [
+        *marker_labels(facts.markers, window),
+        *first_letter_labels(facts.markers, facts.timelines, letters, window, ttl_seconds=ttl_seconds),
+    ]
+    timelines, more = draw_timelines(facts.timelines, window)
+    notes = [with_full_stop(one.text) for one in sorted(markers, key=lambda one: one.start)]
+    notes += [
+        with_full_stop(one.title)
+        for timeline in timelines
+        for one in timeline.segments
+        if one.state.value != "ok"
+    ]
+    return ChartTable(
+        caption=f"{thousands(total)} letters from {hm(window.since)} to {hm(window.until)}; empty times are left out.",
+        reasons=reasons,
+        rows=list(_rows(letters, reasons, facts, window)),
+        notes=[*notes, *([with_full_stop(more)] if more else [])],
+    )
+
+
+def _rows(
+    letters: Mapping[int, Mapping[str, int]], reasons: Sequence[str], facts: ChartFacts, window: Window
+) -> Iterator[ChartRow]:
+    """In order of time. A gap has no count: it is not 0."""
+    timed: list[tuple[float, ChartRow]] = []
+    for bar, counts in letters.items():
+        at = window.start_of(bar)
+        timed.append(
+            (
+                at.timestamp(),
+                ChartRow(
+                    start=hm(at),
+                    counts=[thousands(counts.get(reason, 0)) for reason in reasons],
+                    total=thousands(sum(counts.values())),
+                ),
+            )
+        )
+    for span in facts.gaps:
+        if span.until > window.since and span.since < window.until:
+            words = (
+                f"{gap_name(span, facts.markers)} {between(span)}: dead letters of this time are not complete"
+            )
+            timed.append((span.since.timestamp(), ChartRow(start=hm(span.since), words=words)))
+    yield from (row for _, row in sorted(timed, key=lambda one: one[0]))
+
 
 CANARY_RUN = "dlq-handler canary run"
 

@@ -8,19 +8,16 @@ from datetime import datetime, timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dlq_handler.dashboard import filters, group_rows, words
-from dlq_handler.dashboard.errors import away_page
-from dlq_handler.dashboard.letter_rows import letter_rows
+from dlq_handler.dashboard import filters
+from dlq_handler.dashboard.rows import group_rows, letter_rows
 from dlq_handler.dashboard.shell import render
 from dlq_handler.dashboard.site import Site
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql, search_sql
-from dlq_handler.dead_letters.filter import CappedCount, LetterFilter
-from dlq_handler.dead_letters.group import Category, Group, GroupCount, title_in, waited
-from dlq_handler.dead_letters.no_record import no_record_sentence
-from dlq_handler.dead_letters.record import LetterRecord
+from dlq_handler.dead_letters.group import Category, Group, GroupCount, detail_text_of, title_in, waited
+from dlq_handler.dead_letters.listing import CappedCount, LetterFilter, LetterRecord, no_record_sentence
 from dlq_handler.dead_letters.reprocess_sql import read_group_state
-from dlq_handler.history import events_sql, history_sql
+from dlq_handler.history import history_sql
 from dlq_handler.history.history import Timeline
 from dlq_handler.web.errors import Refused
 
@@ -35,7 +32,6 @@ class GroupsFacts:
     counts: Sequence[GroupCount]
     count: int
     timelines: Sequence[Timeline]
-    after: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +44,13 @@ class GroupFacts:
 
 async def groups_page(site: Site, request: Request) -> Response:
     now, asked = site.now, request.query_params
-    # Left alone, another time would be shown as if it were the one asked for.
-    if unknown := next((name for name in asked if name not in ASKED), None):
-        raise Refused(422, f"There is no {unknown[:40]!r} to ask this page for, only {words.joined(ASKED)}.")
+    filters.refuse_unknown(asked, ASKED)
     since = _moment("from", asked.get("since"), now) or now - _DAY
     until = _moment("to", asked.get("until"), now) or now
 
     async def gather() -> GroupsFacts:
         database = site.world.database
         return GroupsFacts(
-            after=await events_sql.latest_id(database),
             counts=await groups_sql.groups(database, since=since, until=until, limit=MOST_GROUPS),
             count=await groups_sql.count_groups(database, since=since, until=until),
             timelines=await history_sql.timelines(
@@ -69,7 +62,7 @@ async def groups_page(site: Site, request: Request) -> Response:
     remembered = await site.ask(f"/groups {key}", gather)
     facts = remembered.facts
     context = {
-        "rows": group_rows.rows(
+        "rows": group_rows(
             facts.counts, facts.timelines, site.worker_names, ttl_seconds=site.world.ttl_seconds
         )
         if facts
@@ -78,7 +71,7 @@ async def groups_page(site: Site, request: Request) -> Response:
         "since": since,
         "until": until,
         "command": _command(asked.get("since"), asked.get("until")),
-        "away": remembered.away,
+        "outage": remembered.outage,
     }
     shell = site.shell(request, f"Groups · {site.headline().title}", here="/letters")
     return render("groups.html", shell, context)
@@ -123,7 +116,7 @@ async def group_page(site: Site, request: Request, group_id: str) -> Response:
         )
     facts = remembered.facts
     if facts is None:
-        return away_page(site, request, remembered.away, back=("/groups", "All groups"))
+        return site.outage_page(request, remembered.outage, back=("/groups", "All groups"))
     group, kept = facts.group, facts.kept
     if group is None:
         raise group_not_on_record(site)
@@ -131,6 +124,7 @@ async def group_page(site: Site, request: Request, group_id: str) -> Response:
     context = {
         "group": group,
         "title": title,
+        "detail": detail_text_of(group),
         "meaning": MEANINGS[group.category],
         "actions": [*group.actions, *([f"and {group.more_actions} more"] if group.more_actions else [])],
         "worker_name": site.worker_names.get(group.worker_id or 0),
@@ -138,7 +132,7 @@ async def group_page(site: Site, request: Request, group_id: str) -> Response:
         "reprocessable": str(kept) if kept and kept.count else None,
         "may_help": group.category is not Category.UNRELATED,
         "command": f"dlq-handler letters list --group {group.id}",
-        "away": remembered.away,
+        "outage": remembered.outage,
     }
     return render("group.html", site.shell(request, title, here="/letters"), context)
 

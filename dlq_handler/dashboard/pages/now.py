@@ -9,19 +9,21 @@ from urllib.parse import urlencode, urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dlq_handler.dashboard import group_rows, words
+from dlq_handler.dashboard import words
 from dlq_handler.dashboard.chart import section as chart_section
 from dlq_handler.dashboard.chart.draw import ChartFacts
-from dlq_handler.dashboard.chart.gaps import with_outage
 from dlq_handler.dashboard.chart.scale import Window
+from dlq_handler.dashboard.chart.section import with_outage
+from dlq_handler.dashboard.filters import refuse_unknown
 from dlq_handler.dashboard.kept import Remembered
+from dlq_handler.dashboard.rows import group_rows, group_section
 from dlq_handler.dashboard.shell import render
 from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.strip import strip
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import groups_sql, search_sql
-from dlq_handler.dead_letters.filter import CameBefore
 from dlq_handler.dead_letters.group import GroupCount
+from dlq_handler.dead_letters.listing import CameBefore
 from dlq_handler.diagnosis import diagnoses_sql as diagnosis_store
 from dlq_handler.diagnosis.diagnosis import Diagnosis
 from dlq_handler.diagnosis.view import Unknown, View
@@ -102,24 +104,21 @@ async def read(site: Site, span: str, at: datetime | None = None) -> Remembered[
 
 async def now_page(site: Site, request: Request) -> Response:
     asked = request.query_params
-    if unknown := next((name for name in asked if name not in ASKED), None):
-        raise Refused(422, f"There is no {unknown[:40]!r} to ask this page for, only {words.joined(ASKED)}.")
+    refuse_unknown(asked, ASKED)
     span = asked.get("span", "1h")
     if span not in chart_section.SPANS:
         raise Refused(422, f"span is one of {', '.join(chart_section.SPANS)}.")
-    at = read_at(asked.get("at"), site.now)
+    # Read once: facts that are older than now by a moment would count as facts from before an outage.
+    now = site.now
+    at = read_at(asked.get("at"), now)
     is_table = asked.get("chart") == "table"
-    until = at or site.now
+    until = at or now
     window, ttl_seconds = _window(span, until), site.world.ttl_seconds
     remembered = await read(site, span, at)
     facts = remembered.facts or NOTHING
-    kept_at = remembered.away.kept_at if remembered.away else None
-    view, diagnoses = (None, ()) if at else site.seen_with(remembered.away)
-    shown = (
-        facts.chart
-        if at
-        else with_outage(facts.chart, view, diagnoses, known_at=kept_at or site.now, now=site.now)
-    )
+    kept_at = remembered.outage.kept_at if remembered.outage else None
+    view, diagnoses = (None, ()) if at else site.seen_with(remembered.outage)
+    shown = facts.chart if at else with_outage(facts.chart, view, diagnoses, known_at=kept_at or now, now=now)
     past = facts.past[1] if facts.past else ()
     is_known = remembered.facts is not None
     headline = site.headline(diagnoses) if at is None else site.headline_of_past(past, at, is_known=is_known)
@@ -137,7 +136,7 @@ async def now_page(site: Site, request: Request) -> Response:
         if is_known
         else chart_section.unknown(UNREAD, span=span, at=at, is_table=is_table)
     )
-    rows = group_rows.rows(facts.groups, facts.chart.timelines, site.worker_names, ttl_seconds=ttl_seconds)
+    rows = group_rows(facts.groups, facts.chart.timelines, site.worker_names, ttl_seconds=ttl_seconds)
     here = chart_section.href(span, at, is_table=is_table)
     context = {
         "to": partial(link_of, at=at, here=here, window=window),
@@ -148,14 +147,14 @@ async def now_page(site: Site, request: Request) -> Response:
         "diagnosed_at": facts.past[0] if facts.past else None,
         "strip": strip(view, past if at else diagnoses),
         "chart": chart,
-        "groups": group_rows.section(
+        "groups": group_section(
             rows,
             count=facts.group_count,
             span=chart_section.SPANS[span].name,
             since=window.since,
             until=counted_until(window, at),
         ),
-        "away": remembered.away,
+        "outage": remembered.outage,
         "at": at,
         "pause_href": chart_section.href(span, site.now, is_table=is_table),
     }

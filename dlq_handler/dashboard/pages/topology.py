@@ -14,10 +14,9 @@ from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.words import NONE, UNKNOWN, State, thousands
 from dlq_handler.diagnosis.view import OFF, Unknown
 from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.topology.canary import CanaryState, WorkerCanary
 from dlq_handler.topology.check import CheckedQueue, CheckedTopology, QueueRole
-from dlq_handler.topology.decide_canary import CanaryState, WorkerCanary
-from dlq_handler.topology.routing import ExchangeStep, Path, QueueStep
-from dlq_handler.topology.walk import Answer
+from dlq_handler.topology.routing import Answer, ExchangeStep, Path, QueueStep
 
 MOST_ROWS = 200
 

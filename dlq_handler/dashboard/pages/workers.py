@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dlq_handler.dashboard import group_rows
-from dlq_handler.dashboard.kept import Away, Remembered, WorkersKept
+from dlq_handler.dashboard.kept import Outage, Remembered, WorkersKept
+from dlq_handler.dashboard.rows import group_rows
 from dlq_handler.dashboard.shell import render
 from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.words import AVAILABILITIES, NONE, UNKNOWN, State, thousands
 from dlq_handler.dead_letters import groups_sql
 from dlq_handler.dead_letters.group import GroupCount
-from dlq_handler.dead_letters.no_record import no_record_sentence
+from dlq_handler.dead_letters.listing import no_record_sentence
 from dlq_handler.diagnosis.check_services import ServiceFinding, finding_of
 from dlq_handler.diagnosis.view import ObservedWorker, Unknown
 from dlq_handler.history import events_sql, history_sql
@@ -74,7 +74,7 @@ async def workers_page(site: Site, request: Request) -> Response:
         "history": [row for row in rows if row.is_history],
         "unknown": seen.explanation if isinstance(seen, Unknown) else None,
         "seen": None if isinstance(seen, Unknown) else seen,
-        "away": _dated(remembered.away, seen),
+        "outage": _dated(remembered.outage, seen),
     }
     shell = site.shell(
         request, f"Workers · {site.headline().title}", here="/workers", after=facts.after if facts else None
@@ -110,12 +110,12 @@ async def worker_page(site: Site, request: Request, worker_id: int) -> Response:
             (*AVAILABILITIES[segment.availability], segment.since, segment.until)
             for segment in (reversed(timeline.segments) if timeline else ())
         ],
-        "groups": group_rows.rows(
+        "groups": group_rows(
             own, facts.timelines if facts else (), site.worker_names, ttl_seconds=site.world.ttl_seconds
         ),
         "has_record": facts is not None,
         "seen": seen,
-        "away": _dated(remembered.away, seen),
+        "outage": _dated(remembered.outage, seen),
     }
     title = f"{name} ({worker_id}): {row.word if row else 'no longer registered'}"
     return render("worker.html", site.shell(request, title, here="/workers"), context)
@@ -129,11 +129,11 @@ async def _left(site: Site, worker_id: int) -> Change:
     raise Refused(404, no_record_sentence(site.world.retention.history_seconds))
 
 
-def _dated(away: Away | None, seen: WorkersKept | Unknown) -> Away | None:
+def _dated(outage: Outage | None, seen: WorkersKept | Unknown) -> Outage | None:
     """Where only the workers are kept, the figures are from when they were seen."""
-    if away is None or away.kept_at is not None or isinstance(seen, Unknown):
-        return away
-    return replace(away, kept_at=seen.at)
+    if outage is None or outage.kept_at is not None or isinstance(seen, Unknown):
+        return outage
+    return replace(outage, kept_at=seen.at)
 
 
 def _by_worker(facts: WorkersFacts | None) -> Mapping[int, int] | None:
@@ -161,7 +161,7 @@ class WorkerRow:
     unacked: str
     letters: str
     manner: str
-    """How it went: `stopped` by itself, or `vanished`; for one that is there, cordoned, or why to restart it."""
+    """Whether an unavailable worker stopped cleanly; of another one that it is cordoned, or why to restart it."""
     is_history: bool
     explanation: str
 
@@ -179,8 +179,8 @@ def _row(one: ObservedWorker, timeline: Timeline | None, letters: Mapping[int, i
     registered = one.registered
     availability = one.standing.availability
     state, word = AVAILABILITIES[availability]
-    is_gone = availability is Availability.UNAVAILABLE
-    if is_gone and one.was_stopped and not one.is_missed:
+    is_unavailable = availability is Availability.UNAVAILABLE
+    if is_unavailable and one.was_stopped and not one.is_missed:
         # It stopped in good order, and no execution waits for it.
         state, word = State.UNKNOWN, "stopped"
     restart = _RESTARTS.get(finding_of(one))
@@ -199,34 +199,32 @@ def _row(one: ObservedWorker, timeline: Timeline | None, letters: Mapping[int, i
         ready=_of_queue(one, "ready"),
         unacked=_of_queue(one, "unacked"),
         letters=UNKNOWN if letters is None else thousands(letters.get(registered.worker.id, 0)),
-        manner=_manner(one, is_gone=is_gone) if restart is None else restart[1],
+        manner=_manner(one, is_unavailable=is_unavailable) if restart is None else restart[1],
         is_history=is_history(registered.worker),
         explanation=one.standing.explanation,
     )
 
 
 def _since(one: ObservedWorker, timeline: Timeline | None) -> datetime | None:
-    """Since when it is in this state. An unavailable worker is so since its heartbeat became too old, as `status` says;
-    other states begin when they were recorded.
-    """
-    if one.standing.availability is Availability.UNAVAILABLE and one.standing.gone_since is not None:
-        return one.standing.gone_since
+    """None: unknown. Of an unavailable worker even a gap in observation does not hide it."""
+    if one.standing.unavailable_since is not None:
+        return one.standing.unavailable_since
     if (
         timeline is not None
         and timeline.segments
         and timeline.segments[-1].availability is one.standing.availability
     ):
         return timeline.segments[-1].since
-    return one.standing.gone_since
+    return None
 
 
 def _unconsumed_since(one: ObservedWorker) -> datetime | None:
-    return one.look.unconsumed_since if one.look else None
+    return one.observation.unconsumed_since if one.observation else None
 
 
-def _manner(one: ObservedWorker, *, is_gone: bool) -> str:
-    if is_gone:
-        return "stopped" if one.was_stopped else "vanished"
+def _manner(one: ObservedWorker, *, is_unavailable: bool) -> str:
+    if is_unavailable:
+        return "stopped" if one.was_stopped else "no clean stop"
     if one.registered.is_cordoned:
         return f"cordoned: {one.registered.cordon_reason}" if one.registered.cordon_reason else "cordoned"
     return NONE

@@ -28,7 +28,7 @@
     tellIfLost(seconds >= LOST_SECONDS);
   }
 
-  // Old figures must not look current, neither on a wall screen nor in the title of a tab.
+  // Old figures must not appear current, neither on a wall screen nor in the title of a tab.
   function tellIfLost(isLost) {
     if (lost.hidden === !isLost) return;
     lost.hidden = !isLost;
@@ -130,8 +130,8 @@
       changed(null);
     });
     // The database, which all else comes from: the parts say so themselves, from memory.
-    on("away", () => changed(null));
-    on("back", () => changed(null));
+    on("unavailable", () => changed(null));
+    on("available", () => changed(null));
     stream.addEventListener("error", () => {
       stale();
       // Refused, not lost: the browser would never try again by itself.

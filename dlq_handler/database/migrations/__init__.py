@@ -1,1 +1,1 @@
-"""The history of our own tables. `migrate.py` runs it; Alembic's own command needs no place here."""
+"""The history of dlq-handler's own tables. `migrate.py` runs it; Alembic's own command needs no place here."""

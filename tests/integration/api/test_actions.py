@@ -7,16 +7,16 @@ import httpx
 import pytest
 
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters import records_sql
+from dlq_handler.dead_letters import reprocess_sql
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.records_sql import MOST_QUEUED
+from dlq_handler.dead_letters.reprocess_sql import MOST_QUEUED
 from dlq_handler.operations import audit_sql
 from dlq_handler.operations.audit_sql import list_operations
 from dlq_handler.operations.operation import Actor, Client
 from dlq_handler.operations.operations import Operations
 from dlq_handler.safety import brake_sql
 from tests.support.builders import a_dead_letter
-from tests.support.kept_group import KEPT_GROUP, a_kept_group
+from tests.support.deciding import KEPT_GROUP, a_kept_group
 from tests.support.ui import a_ui_world, asking, put_on_record
 
 ADA = Actor(username="ada", client=Client.API)
@@ -70,7 +70,7 @@ async def test_a_kept_letter_is_decided_again_at_once(api: httpx.AsyncClient, ui
     assert len(await list_operations(ui_store)) == 1
 
 
-async def test_a_group_is_put_up_whole_and_the_first_are_decided_at_once(
+async def test_a_whole_group_is_queued_and_the_first_are_reprocessed_at_once(
     api: httpx.AsyncClient, ui_store: Database
 ) -> None:
     kept = await put_on_record(
@@ -82,7 +82,7 @@ async def test_a_group_is_put_up_whole_and_the_first_are_decided_at_once(
     seen = await version_of(api, f"groups/{group}")
     done = (await post(api, "letters/reprocess", group=group, version=seen)).json()
     assert (done["letters"], len(done["decided"]), len(done["waiting"])) == (25, 20, 5)
-    due = await records_sql.due_for_reprocess(ui_store)
+    due = await reprocess_sql.due_for_reprocess(ui_store)
     assert [one.record_id for one in due] == kept[20:], "a replica reprocesses them"
     [operation] = await list_operations(ui_store)
     assert (operation.target, operation.result) == (f"group {group}", "25 queued for reprocessing")
@@ -98,12 +98,10 @@ async def test_a_group_is_put_up_whole_and_the_first_are_decided_at_once(
     assert more.status_code == 409, "there is one more now than was seen"
 
 
-async def test_a_very_large_group_is_put_up_in_parts_that_come_to_all_of_it(
-    api: httpx.AsyncClient, ui_store: Database
-) -> None:
+async def test_a_very_large_group_is_queued_in_parts(api: httpx.AsyncClient, ui_store: Database) -> None:
     await a_kept_group(ui_store, MOST_QUEUED + 30)
     shown = (await api.get(f"groups/{KEPT_GROUP}")).json()
-    assert (shown["is_reprocessable"], shown["is_capped"]) == (MOST_QUEUED, True)
+    assert (shown["reprocessable"], shown["is_capped"]) == (MOST_QUEUED, True)
     async with ui_store.transaction() as tx:
         await brake_sql.trip(
             tx, by="sidecar-1", explanation="nothing is decided, so that all stays put up", hold_seconds=0
@@ -127,7 +125,7 @@ async def test_a_very_large_group_is_put_up_in_parts_that_come_to_all_of_it(
     ]
 
 
-async def test_what_was_put_up_is_put_up_once_though_nobody_could_decide_it_yet(
+async def test_queued_letters_are_queued_once_also_before_they_are_reprocessed(
     api: httpx.AsyncClient, ui_store: Database
 ) -> None:
     """Behind a tripped brake the outcome does not change, nor does an unrelated one ever: its due time shows it."""
@@ -142,7 +140,7 @@ async def test_what_was_put_up_is_put_up_once_though_nobody_could_decide_it_yet(
     assert len(await list_operations(ui_store)) == 1
 
 
-async def test_what_cannot_be_decided_again_is_refused_and_on_nobodys_record(
+async def test_a_letter_that_cannot_be_reprocessed_is_refused_and_not_recorded(
     api: httpx.AsyncClient, ui_store: Database
 ) -> None:
     [settled] = await put_on_record(ui_store, a_dead_letter())
@@ -201,12 +199,12 @@ async def test_an_act_that_cannot_be_put_on_record_is_not_done(
         with pytest.raises(RuntimeError, match="no audit"):
             await act
     async with ui_store.transaction() as tx:
-        assert (await brake_sql.look(tx)).state.released_at is None
-    assert await records_sql.due_for_reprocess(ui_store) == []
+        assert (await brake_sql.read_brake(tx)).state.released_at is None
+    assert await reprocess_sql.due_for_reprocess(ui_store) == []
 
 
-async def test_letters_put_up_behind_a_tripped_brake_wait_for_it(ui_store: Database) -> None:
-    """They are due, so a sidecar takes them up when the brake lets it; whoever asked is told why not now."""
+async def test_letters_queued_behind_a_tripped_brake_wait_for_it(ui_store: Database) -> None:
+    """They are due, so a replica reprocesses them when the brake allows it; the answer has the reason."""
     kept = await put_on_record(
         ui_store,
         a_dead_letter(key="a"),
@@ -220,7 +218,7 @@ async def test_letters_put_up_behind_a_tripped_brake_wait_for_it(ui_store: Datab
     assert (list(put_up.letter_ids), list(put_up.decided)) == (kept, [])
     assert all("brake" in explanation for explanation in put_up.waiting.values())
     assert set(put_up.waiting) == set(kept)
-    assert [one.record_id for one in await records_sql.due_for_reprocess(ui_store)] == kept
+    assert [one.record_id for one in await reprocess_sql.due_for_reprocess(ui_store)] == kept
 
 
 async def test_of_many_letters_those_that_cannot_be_decided_are_named(ui_store: Database) -> None:

@@ -36,9 +36,9 @@ Operation = APIOperation[Any, Any, Any, Any]
 def all_operations(url: str) -> Iterator[Operation]:
     description = httpx.get(f"{url}/api/v1/openapi.json", headers=TOKEN, trust_env=False).json()
     for methods in description["paths"].values():
-        for told in methods.values():
+        for operation in methods.values():
             # Every question comes with its token: what becomes of one without is the guard's, and asked there.
-            assert told.pop("security")
+            assert operation.pop("security")
     for found in schemathesis.openapi.from_dict(description).exclude(path=STREAM).get_all_operations():
         assert isinstance(found, Ok), found
         yield found.ok()

@@ -1,7 +1,10 @@
-"""The stream of what happens: nothing is missed, nobody waits for it at the end, and there is a bound to everything."""
+"""The stream of events: none is missed, it does not delay the end of the process, and everything is bounded."""
 
 import asyncio
-from contextlib import AsyncExitStack
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +14,67 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from dlq_handler.api import events
-from dlq_handler.api.follower import MOST_BACKLOG, Caught, Follower
+from dlq_handler.api.events import MOST_BACKLOG, Caught, Follower
 from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import HistoryEvent
-from tests.support.events import listening_to
 from tests.support.eventually import eventually
 from tests.support.sidecar import sidecar_process
 from tests.support.ui import a_ui_world, listening
 
+WITHIN_SECONDS = 30
 
-async def tell(store: Database, *subjects: str) -> None:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    kind: str
+    id: int
+    """0: it has none."""
+    content: dict[str, Any]
+
+
+class EventStream:
+    def __init__(self, answer: httpx.Response) -> None:
+        self.answer = answer
+        self._lines = answer.aiter_lines()
+
+    async def next(self) -> Event:
+        """StopAsyncIteration: the stream has ended."""
+        fields: dict[str, str] = {}
+        async with asyncio.timeout(WITHIN_SECONDS):
+            while True:
+                line = await anext(self._lines)
+                if line:
+                    name, _, value = line.partition(": ")
+                    fields[name] = value
+                elif "event" in fields:
+                    return Event(
+                        kind=fields["event"],
+                        id=int(fields.get("id", "0")),
+                        content=json.loads(fields["data"]),
+                    )
+
+    async def is_over(self) -> bool:
+        try:
+            await self.next()
+        except StopAsyncIteration:
+            return True
+        return False
+
+
+@asynccontextmanager
+async def listening_to(url: str, **headers: str) -> AsyncIterator[EventStream]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with (
+        httpx.AsyncClient(trust_env=False, timeout=WITHIN_SECONDS) as client,
+        client.stream("GET", url, headers=named) as answer,
+    ):
+        assert answer.status_code == 200, await answer.aread()
+        yield EventStream(answer)
+
+
+async def record(store: Database, *subjects: str) -> None:
     for subject in subjects:
         async with store.transaction() as tx:
             await events_sql.record_event(
@@ -39,8 +91,8 @@ async def decide(store: Database, count: int) -> None:
         )
 
 
-async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store: Database) -> None:
-    await tell(ui_store, "before")
+async def test_events_are_streamed_and_missed_ones_follow(ui_store: Database) -> None:
+    await record(ui_store, "before")
     async with listening(await a_ui_world(ui_store)) as url:
         async with listening_to(f"{url}/api/v1/events") as stream:
             ready = await stream.next()
@@ -50,7 +102,7 @@ async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store:
             )
             assert ready.id == await events_sql.latest_id(ui_store), "from here on nothing is missed"
             assert stream.answer.headers["content-type"].startswith("text/event-stream")
-            await tell(ui_store, "seen\nid: 99\n\nevent: forged")
+            await record(ui_store, "seen\nid: 99\n\nevent: forged")
             seen = await stream.next()
             assert (seen.kind, seen.content["topic"], seen.content["kind"]) == (
                 "changed",
@@ -59,7 +111,7 @@ async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store:
             )
             assert seen.content["subject"] == "seen\nid: 99\n\nevent: forged", "and one event all the same"
             assert seen.id > ready.id
-        await tell(ui_store, "missed", "missed too")
+        await record(ui_store, "missed", "missed too")
         for asked, headers in (
             ("", {"last_event_id": str(seen.id)}),
             (f"?after={seen.id}", {}),
@@ -74,7 +126,7 @@ async def test_what_happens_is_told_and_what_was_missed_is_made_up_for(ui_store:
                 ]
 
 
-async def test_whoever_missed_too_much_is_told_to_look_anew(ui_store: Database) -> None:
+async def test_a_reader_that_missed_too_much_gets_a_reset(ui_store: Database) -> None:
     await decide(ui_store, MOST_BACKLOG + 10)
     latest = await events_sql.latest_id(ui_store)
     async with listening(await a_ui_world(ui_store)) as url:
@@ -87,8 +139,8 @@ async def test_whoever_missed_too_much_is_told_to_look_anew(ui_store: Database) 
             assert kinds == ["ready", "changed", "changed"]
 
 
-async def test_what_was_deleted_is_no_gap_that_nobody_tells_of(ui_store: Database) -> None:
-    await tell(ui_store, "long ago", "long ago too", "now")
+async def test_deleted_events_cause_a_reset(ui_store: Database) -> None:
+    await record(ui_store, "long ago", "long ago too", "now")
     async with ui_store.transaction() as tx:
         await tx.run("UPDATE own.history_event SET at = now() - interval '8 days' WHERE id <= 2")
     await events_sql.delete_old(ui_store, older_than_seconds=7 * 86_400)
@@ -109,15 +161,15 @@ async def test_many_who_follow_ask_the_database_once(
 
     monkeypatch.setattr(events_sql, "after", counted)
     follower = Follower(ui_store, now=lambda: clock[0])
-    await tell(ui_store, "one")
+    await record(ui_store, "one")
     start = (await follower.catch_up(None)).last_id
-    await tell(ui_store, "two", "three")
+    await record(ui_store, "two", "three")
     caught = await asyncio.gather(*(follower.after(start) for _ in range(20)))
     assert [[one.subject for one in each.events] for each in caught] == [["two", "three"]] * 20
     assert len(asked) == 1
     # Later, and with one beside who is further behind than what is remembered.
     clock[0] += 1
-    await tell(ui_store, "four")
+    await record(ui_store, "four")
     assert [one.subject for one in (await follower.after(caught[0].last_id)).events] == ["four"]
     assert [one.subject for one in (await follower.after(start - 1)).events] == [
         "one",
@@ -138,19 +190,19 @@ async def test_what_is_remembered_is_bounded_and_has_no_hole(ui_store: Database)
         caught = await follower.after(start)
         if not caught.is_reset:
             assert [one.id for one in caught.events] == list(range(start + 1, caught.last_id + 1))
-    assert caught.is_reset, "450 are more than anybody is told of one by one"
+    assert caught.is_reset, "450 are more than a stream repeats one by one"
 
 
 async def test_who_comes_after_a_quiet_hour_hears_the_first_news_at_once(ui_store: Database) -> None:
-    """Nobody followed meanwhile, and much happened: none of it is for who begins now."""
+    """Events of a time without readers are not sent to a new reader."""
     clock = [0.0]
     follower = Follower(ui_store, now=lambda: clock[0])
-    await tell(ui_store, "an hour ago")
+    await record(ui_store, "an hour ago")
     assert [one.subject for one in (await follower.after(0)).events] == ["an hour ago"]
     await decide(ui_store, 3 * MOST_BACKLOG)
     clock[0] += 3600
     start = (await follower.catch_up(None)).last_id
-    await tell(ui_store, "news")
+    await record(ui_store, "news")
     assert [one.subject for one in (await follower.after(start)).events] == ["news"]
 
 
@@ -158,7 +210,7 @@ async def test_there_are_only_so_many_streams(ui_store: Database) -> None:
     world = await a_ui_world(ui_store, most_streams=2)
     async with listening(world) as url, httpx.AsyncClient(trust_env=False) as client:
         async with AsyncExitStack() as open_ones:
-            # Kept: a stream that nobody refers to any more is closed by the collector.
+            # Kept: the garbage collector closes a stream without a reference.
             streams = [
                 await open_ones.enter_async_context(listening_to(f"{url}/api/v1/events")) for _ in range(2)
             ]
@@ -193,13 +245,13 @@ async def test_all_streams_outlive_their_database_and_end_with_the_sidecar(
     ):
         for stream in (one, other):
             assert (await stream.next()).kind == "ready"
-            told = await stream.next()
-            assert (told.kind, told.id, told.content) == ("away", 0, {"component": "database"})
-        await tell(ui_store, "afterwards")
+            event = await stream.next()
+            assert (event.kind, event.id, event.content) == ("unavailable", 0, {"component": "database"})
+        await record(ui_store, "afterwards")
         is_away = False
         for stream in (one, other):
-            told = await stream.next()
-            assert (told.kind, told.id, told.content) == ("back", 0, {"component": "database"})
+            event = await stream.next()
+            assert (event.kind, event.id, event.content) == ("available", 0, {"component": "database"})
             assert (await stream.next()).content["subject"] == "afterwards"
         world.stop.set()
         assert [await one.is_over(), await other.is_over()] == [True, True]
@@ -207,9 +259,9 @@ async def test_all_streams_outlive_their_database_and_end_with_the_sidecar(
 
 def test_an_outage_of_the_database_is_reported_again_while_it_lasts() -> None:
     """Components that do not need the database change meanwhile."""
-    notices = events.DatabaseNotices()
+    outages = events.DatabaseEvents()
     sent = [
-        [event.event for event in notices.events(Caught(last_id=7, is_away=is_away), now=now)]
+        [event.event for event in outages.events(Caught(last_id=7, is_unavailable=is_away), now=now)]
         for now, is_away in (
             (1, True),
             (2, True),
@@ -220,7 +272,7 @@ def test_an_outage_of_the_database_is_reported_again_while_it_lasts() -> None:
             (14, True),
         )
     ]
-    assert sent == [["away"], [], [], ["away"], ["back"], [], ["away"]]
+    assert sent == [["unavailable"], [], [], ["unavailable"], ["available"], [], ["unavailable"]]
 
 
 async def test_a_stream_without_news_sends_alive_events(ui_store: Database) -> None:
@@ -263,7 +315,7 @@ async def test_a_database_that_hangs_is_away_for_all_and_waited_for_once(
     clock = [0.0]
     follower = Follower(ui_store, answer_seconds=0.01, now=lambda: clock[0])
     caught = await asyncio.gather(*(follower.after(3) for _ in range(20)))
-    assert caught == [Caught(last_id=3, is_away=True)] * 20
+    assert caught == [Caught(last_id=3, is_unavailable=True)] * 20
     assert asked == [3]
 
 
@@ -284,7 +336,7 @@ async def test_a_stream_ends_at_once_while_its_database_does_not_answer(
         await is_asked.wait()
         world.stop.set()
         assert await stream.is_over()
-    assert caplog.records == [], "nobody had to be cut short"
+    assert caplog.records == [], "no stream had to be cut short"
 
 
 async def test_an_open_stream_does_not_hold_up_the_end_of_the_process(
@@ -295,7 +347,7 @@ async def test_an_open_stream_does_not_hold_up_the_end_of_the_process(
         async with listening_to(f"{sidecar.ui_url}/api/v1/events") as stream:
             assert (await stream.next()).kind == "ready"
             assert await sidecar.terminate() == 0
-            # What the process told of its own end may come before it.
+            # The event of the end of the process may come before it.
             while not await stream.is_over():
                 pass
         assert sidecar.events("replica.stopped")

@@ -1,6 +1,7 @@
 """Groups, how things stand, who is there, and what was: the same facts as everywhere else, as JSON."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 
@@ -22,6 +23,7 @@ from dlq_handler.safety.brake import BrakeState
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.web.options import UiOptions
 from tests.support.builders import a_dead_letter
+from tests.support.eventually import eventually
 from tests.support.ui import a_ui_world, asking, put_on_record
 from tests.support.views import a_view, a_worker
 
@@ -34,7 +36,9 @@ async def test_groups_are_counted_over_a_window_and_over_their_life(
     soon = (datetime.now(UTC) + timedelta(minutes=1)).isoformat()
     listed = (await api.get("groups", params={"until": soon})).json()
     assert listed["total"] == 2
-    assert [(one["letters"], one["failed"], one["group"]["category"]) for one in listed["groups"]] == [
+    assert [
+        (one["letters"], one["failed_by_letter"], one["group"]["category"]) for one in listed["groups"]
+    ] == [
         (2, 2, "not_taken"),
         (1, 0, "unknown_execution"),
     ]
@@ -43,8 +47,8 @@ async def test_groups_are_counted_over_a_window_and_over_their_life(
     assert (await api.get("groups", params={"until": long_ago})).json()["total"] == 0
 
     settled, kept = (one["group"]["id"] for one in listed["groups"])
-    assert (await api.get(f"groups/{kept}")).json()["is_reprocessable"] == 1
-    assert (await api.get(f"groups/{settled}")).json()["is_reprocessable"] == 0
+    assert (await api.get(f"groups/{kept}")).json()["reprocessable"] == 1
+    assert (await api.get(f"groups/{settled}")).json()["reprocessable"] == 0
     assert (await api.get("groups/0123456789")).status_code == 404
     assert (await api.get("groups/x")).status_code == 422
 
@@ -79,32 +83,32 @@ async def test_the_diagnosis_is_the_one_of_the_last_look(ui_store: Database) -> 
         ui_store, view=gone, options=UiOptions(runbook_url="https://docs.example/runbook.md")
     )
     async with asking(world) as client:
-        told = (await client.get("/api/v1/diagnosis")).json()
-    assert told["conclusion"] == "problem"
-    worst = told["diagnoses"][0]
+        answered = (await client.get("/api/v1/diagnosis")).json()
+    assert answered["conclusion"] == "problem"
+    worst = answered["diagnoses"][0]
     assert (worst["component"], worst["check"]) == ("workers", "worker unavailable")
     assert "worker-python (7)" in worst["explanation"]
-    assert worst["runbook_url"] == "https://docs.example/runbook.md#worker-gone"
+    assert worst["runbook_url"] == "https://docs.example/runbook.md#worker-unavailable"
 
 
-async def test_before_the_first_look_nobody_can_tell(ui_store: Database) -> None:
+async def test_before_the_first_view_the_diagnosis_is_unknown(ui_store: Database) -> None:
     async with asking(await a_ui_world(ui_store, has_looked=False)) as client:
-        told = (await client.get("/api/v1/diagnosis")).json()
-        assert (told["conclusion"], told["diagnoses"]) == ("unknown", [])
+        answered = (await client.get("/api/v1/diagnosis")).json()
+        assert (answered["conclusion"], answered["diagnoses"]) == ("unknown", [])
         assert (await client.get("/api/v1/gate")).json()["is_open"] is None
         assert (await client.get("/api/v1/workers")).status_code == 503
         assert (await client.get("/api/v1/topology")).status_code == 503
 
 
-async def test_the_night_is_told_in_the_morning(api: httpx.AsyncClient, ui_store: Database) -> None:
+async def test_a_past_diagnosis_is_shown_later(api: httpx.AsyncClient, ui_store: Database) -> None:
     ill = (await a_ui_world(ui_store, view=a_view(workers=()))).diagnoser.latest
     assert ill
     night = datetime.now(UTC) - timedelta(hours=5)
     async with ui_store.transaction() as tx:
         await diagnoses_sql.record_change(tx, ill.diagnoses, at=night)
-    told = (await api.get("diagnosis", params={"at": (night + timedelta(hours=1)).isoformat()})).json()
-    assert datetime.fromisoformat(told["at"]) == night
-    assert told["diagnoses"][0]["explanation"] == ill.diagnoses[0].explanation
+    answered = (await api.get("diagnosis", params={"at": (night + timedelta(hours=1)).isoformat()})).json()
+    assert datetime.fromisoformat(answered["at"]) == night
+    assert answered["diagnoses"][0]["explanation"] == ill.diagnoses[0].explanation
     before = await api.get("diagnosis", params={"at": (night - timedelta(hours=1)).isoformat()})
     assert before.status_code == 404
 
@@ -126,7 +130,7 @@ async def test_brake_gate_and_shadow_are_shown_as_they_are(
     assert (await api.get("gate")).json() == {
         "is_open": True,
         "causes": [],
-        "words": None,
+        "explanation": None,
         "replica": "test",
     }
     assert (await api.get("shadow")).json() == {"is_shadow": False}
@@ -134,7 +138,7 @@ async def test_brake_gate_and_shadow_are_shown_as_they_are(
     sick = a_view(gate=GateFact(causes=[GateCause.RECOVERY], explanation="a standby"))
     async with asking(await a_ui_world(ui_store, view=sick, is_shadow=True)) as client:
         gate = (await client.get("/api/v1/gate")).json()
-        assert (gate["is_open"], gate["causes"], gate["words"]) == (False, ["recovery"], "a standby")
+        assert (gate["is_open"], gate["causes"], gate["explanation"]) == (False, ["recovery"], "a standby")
         assert (await client.get("/api/v1/shadow")).json() == {"is_shadow": True}
 
 
@@ -158,14 +162,14 @@ async def test_an_execution_is_explained(ui_store: Database) -> None:
         id=7, status="scheduled", is_terminal=False, action_ref="a", created=now, updated=now
     )
     moment = Moment(at=now, kind=Kind.CREATED, text="created", evidence={"queue": "q"})
-    told = Explanation(
+    answered = Explanation(
         records=Records(execution=facts, now=now),
         moments=[moment],
         waiting=Waiting(explanation="it waits for its worker"),
     )
 
     async def explain(execution_id: int) -> Explanation | None:
-        return told if execution_id == 7 else None
+        return answered if execution_id == 7 else None
 
     async with asking(await a_ui_world(ui_store, explain=explain)) as client:
         story = (await client.get("/api/v1/executions/7")).json()
@@ -187,9 +191,14 @@ async def test_the_chart_has_letters_timelines_markers_and_gaps_time(
             "INSERT INTO own.observed_minute VALUES ('letters', date_trunc('minute', now()) - interval '9 min')"
         )
     await history_sql.record_workers(ui_store, {7: ("worker-python", a_worker().standing.availability)})
-    soon = (datetime.now(UTC) + timedelta(minutes=1)).isoformat()
-    # As of a moment later: what was written by the database's clock must lie within.
-    shown = (await api.get("chart", params={"until": soon})).json()
+    shown: dict[str, Any] = {}
+
+    async def has_markers() -> bool:
+        shown.update((await api.get("chart")).json())
+        return bool(shown["markers"])
+
+    # The clock of the routes is that of the last observation and may be a moment behind the database's.
+    await eventually(has_markers)
     assert sum(one["letters"] for one in shown["letters"]) == 2
     assert {one["reason"] for one in shown["letters"]} == {"expired"}
     assert [one["kind"] for one in shown["markers"]] == ["brake.tripped"]
@@ -219,7 +228,7 @@ async def test_while_the_database_is_away_the_answer_says_so_and_memory_still_an
     ui_store: Database,
 ) -> None:
     world = await a_ui_world(ui_store)
-    nowhere = Database("postgresql://nobody@127.0.0.1:1/nowhere", connect_timeout_seconds=1)
+    nowhere = Database("postgresql://user@127.0.0.1:1/nowhere", connect_timeout_seconds=1)
     away = await a_ui_world(nowhere, has_looked=False)
     away.diagnoser.latest = world.diagnoser.latest
     async with asking(away) as client:
@@ -233,7 +242,7 @@ async def test_while_the_database_is_away_the_answer_says_so_and_memory_still_an
 
 
 def test_states_that_differ_have_different_versions() -> None:
-    from dlq_handler.dead_letters.state_version import LetterState, brake_version, letters_version
+    from dlq_handler.dead_letters.listing import LetterState, brake_version, letters_version
 
     at = datetime.now(UTC)
     assert brake_version(BrakeState()) != brake_version(BrakeState(tripped_at=at))

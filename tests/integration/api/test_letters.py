@@ -100,9 +100,9 @@ async def test_a_question_that_makes_no_sense_is_refused_in_words(api: httpx.Asy
     for query in NONSENSE:
         answer = await api.get(f"letters?{query}")
         assert answer.status_code == 422, query
-        told = answer.json()["error"]["detail"]
-        assert query.partition("=")[0] in told
-        assert "Value error" not in told
+        detail = answer.json()["error"]["detail"]
+        assert query.partition("=")[0] in detail
+        assert "Value error" not in detail
 
 
 async def test_a_letter_is_shown_whole_and_masked(api: httpx.AsyncClient, ui_store: Database) -> None:
@@ -177,7 +177,7 @@ async def test_a_letter_that_retention_deleted_is_no_record_and_so_is_one_that_n
             assert missing.json()["error"]["detail"] == (
                 "No such record. Records are kept for 24 h; it may have been deleted."
             )
-    assert await list_operations(ui_store) == [], "a body that was not read is on nobody's record"
+    assert await list_operations(ui_store) == [], "a body that was not read is not recorded"
 
 
 async def test_a_raw_body_is_handed_out_as_it_came_and_recorded(

@@ -8,8 +8,8 @@ import pytest
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.broker.consumer import QueueConsumer
+from dlq_handler.broker.publisher import Publisher
 from dlq_handler.dead_letters.letter import DeadLetter
 from tests.integration.broker.letterbox import Letterbox
 from tests.support.builders import read
@@ -43,6 +43,7 @@ async def a_source(vhost: str) -> AsyncIterator[SourceFactory]:
             "batch_size": 100,
             "batch_wait_seconds": 0.05,
             "max_bytes": 64_000_000,
+            "max_body_bytes": 2**20,
             "read": read,
         }
         address = BrokerAddress(urls=[url], heartbeat_seconds=heartbeat_seconds)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage
 
-from dlq_handler.broker.consume.delivery import Delivery
+from dlq_handler.broker.delivery import Delivery
 from dlq_handler.dead_letters.letter import DeadLetter
 from tests.support.builders import a_body, an_x_death
 from tests.support.raw_publish import publish_bytes

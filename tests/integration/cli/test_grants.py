@@ -61,7 +61,7 @@ async def test_a_schema_that_is_not_attunes_is_refused(terminal: Terminal, empty
 
 
 async def test_offline_connects_to_nothing_and_says_so(terminal: Terminal) -> None:
-    away = {"ATTUNE__DATABASE__URL": "postgresql://nobody@127.0.0.1:1/none"}
+    away = {"ATTUNE__DATABASE__URL": "postgresql://user@127.0.0.1:1/none"}
     printed = (await terminal.type("grants", "--offline", **away)).out
     assert "Attune's known schema" in comments(printed)
     assert "--offline" in comments(printed)
@@ -72,4 +72,4 @@ async def test_offline_connects_to_nothing_and_says_so(terminal: Terminal) -> No
 
 async def test_an_unreachable_database_points_to_offline(terminal: Terminal) -> None:
     with pytest.raises(Unavailable, match="grants --offline"):
-        await terminal.type("grants", ATTUNE__DATABASE__URL="postgresql://nobody@127.0.0.1:1/none")
+        await terminal.type("grants", ATTUNE__DATABASE__URL="postgresql://user@127.0.0.1:1/none")

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from dlq_handler.cli import letters_export
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.records_sql import delete_resolved
 from dlq_handler.masking import MASK
@@ -57,7 +56,7 @@ async def test_letters_are_chosen_by_every_filter(terminal: Terminal, letters: l
         assert [int(row["ID"]) for row in typed.rows] == [letters[place] for place in places], options
 
 
-async def test_a_name_that_nobody_knows_is_told_and_is_no_empty_list(
+async def test_an_unknown_name_is_an_error_and_no_empty_list(
     terminal: Terminal, letters: list[int], host: Host
 ) -> None:
     await add_worker(host, 7, "worker-python")
@@ -65,7 +64,9 @@ async def test_a_name_that_nobody_knows_is_told_and_is_no_empty_list(
     for command in ("list", "export"):
         no_worker = await terminal.type("letters", command, "--worker", "worker-pyhton")
         assert (no_worker.code, no_worker.out) == (1, "")
-        assert "no worker is called worker-pyhton; there are: worker-node, worker-python." in no_worker.err
+        assert (
+            "No worker has the name worker-pyhton. Registered: worker-node, worker-python." in no_worker.err
+        )
         no_id = await terminal.type("letters", command, "--worker", "999")
         assert (no_id.code, no_id.out) == (1, "")
         assert f"{NO_RECORD.format('24 h')} Worker 999 is not registered" in no_id.err
@@ -105,7 +106,7 @@ async def test_groups_are_the_largest_first_with_a_name_that_says_whose(
     typed = await terminal.type("letters", "groups", "--since", "1h")
     first = typed.rows[0]
 
-    assert (first["CAUSE"], first["LETTERS"], first["FAILED"]) == (
+    assert (first["TITLE"], first["LETTERS"], first["FAILED BY LETTER"]) == (
         "Not taken in time: worker-python",
         "3",
         "3",
@@ -113,7 +114,7 @@ async def test_groups_are_the_largest_first_with_a_name_that_says_whose(
     assert first["QUEUE"] == "worker.7.executions"
     assert {row["LETTERS"] for row in typed.rows[1:]} == {"1"}
     [all_of_it, *_] = (await terminal.type("letters", "groups", "--output", "json")).json
-    assert (all_of_it["id"], all_of_it["title"]) == (first["GROUP"], first["CAUSE"])
+    assert (all_of_it["id"], all_of_it["title"]) == (first["GROUP"], first["TITLE"])
     few = await terminal.type("letters", "groups", "--limit", "1")
     assert "there are 2 more" in few.err
 
@@ -121,7 +122,7 @@ async def test_groups_are_the_largest_first_with_a_name_that_says_whose(
 async def test_an_export_goes_page_by_page_and_has_every_letter_once(
     terminal: Terminal, letters: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(letters_export, "PAGE", 2)
+    monkeypatch.setattr("dlq_handler.cli.letters.PAGE", 2)
     typed = await terminal.type("letters", "export")
     lines = [json.loads(line) for line in typed.out.splitlines()]
 
@@ -169,7 +170,7 @@ async def test_a_letter_is_shown_without_its_body_and_with_masked_headers(
     assert len(shown["version"]) == 12
 
 
-async def test_a_letter_without_a_record_is_told_with_the_configured_retention(
+async def test_a_letter_without_a_record_is_answered_with_the_configured_retention(
     terminal: Terminal, letters: list[int], store: Database
 ) -> None:
     await delete_resolved(store, older_than_seconds=-1)
@@ -180,7 +181,7 @@ async def test_a_letter_without_a_record_is_told_with_the_configured_retention(
         assert NO_RECORD.format("3 d") in typed.err
 
 
-async def test_an_execution_without_a_record_is_told(
+async def test_an_execution_without_a_record_is_an_error(
     terminal: Terminal, letters: list[int], store: Database, host: Host
 ) -> None:
     [number] = [row["execution_id"] for row in await host.letters() if row["id"] == letters[0]]

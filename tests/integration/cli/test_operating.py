@@ -47,7 +47,7 @@ async def test_a_release_is_on_record_and_one_of_a_brake_that_changed_is_refused
     assert (await terminal.type("brake", "status")).code == 0
     for filtered in (
         "--action letter.body_read",
-        "--username nobody@nowhere",
+        "--username user@nowhere",
         "--since 2099-01-01",
         "--before 1",
     ):
@@ -58,7 +58,7 @@ async def test_a_release_is_on_record_and_one_of_a_brake_that_changed_is_refused
     assert all(action in mistyped.err for action in Action)
 
 
-async def test_who_releases_a_brake_that_is_not_tripped_is_told_before_what_that_does(
+async def test_releasing_a_brake_that_is_not_tripped_is_warned_about_first(
     terminal: Terminal, store: Database
 ) -> None:
     release = ("brake", "release", "--comment", "real")
@@ -78,7 +78,7 @@ async def test_who_releases_a_brake_that_is_not_tripped_is_told_before_what_that
     assert unsaid.err.startswith("warning: released by "), "before a reason is asked for"
 
 
-async def test_kept_letters_are_decided_again_and_named_ones_that_cannot_be_are_told(
+async def test_kept_letters_are_reprocessed_and_those_that_cannot_be_are_named(
     terminal: Terminal, letters: list[int], host: Host
 ) -> None:
     await host.session.execute(
@@ -178,11 +178,10 @@ async def test_a_group_is_decided_again_by_its_name(
     assert "No such record. Records are kept for 31 d; it may have been deleted." in mistyped.err
 
 
-async def test_what_is_too_much_for_one_act_is_told_and_comes_with_the_next(
+async def test_letters_beyond_the_limit_of_one_operation_are_counted_and_follow_with_the_next(
     terminal: Terminal, letters: list[int], host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place in ("reprocess_sql", "records_sql"):
-        monkeypatch.setattr(f"dlq_handler.dead_letters.{place}.MOST_QUEUED", 2)
+    monkeypatch.setattr("dlq_handler.dead_letters.reprocess_sql.MOST_QUEUED", 2)
     group = (await host.letters())[0]["group_id"]
     await host.session.execute(
         "UPDATE dlq_handler.letter SET outcome = 'unknown_execution' WHERE group_id = $1", group
@@ -209,7 +208,7 @@ async def test_what_changes_between_the_look_and_the_act_is_not_acted_upon(
     *,
     act: tuple[str, ...],
 ) -> None:
-    """While the reason is typed somebody else acts."""
+    """Another user acts while the comment is typed."""
     await host.session.execute(
         "UPDATE dlq_handler.letter SET outcome = 'unrelated' WHERE id = $1", letters[0]
     )
@@ -227,7 +226,7 @@ async def test_what_changes_between_the_look_and_the_act_is_not_acted_upon(
     assert (await terminal.type("audit", "list")).rows == []
 
 
-async def test_a_person_is_asked_for_the_reason_and_told_how_long_ago(
+async def test_a_terminal_asks_for_the_comment_and_shows_how_long_ago(
     terminal: Terminal, store: Database
 ) -> None:
     async with in_a_terminal("brake", "release", environment=terminal.environment) as window:

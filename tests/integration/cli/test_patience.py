@@ -1,4 +1,4 @@
-"""Whoever types a command while the database is slow is told within two seconds that it goes on: every command."""
+"""While the database is slow, every command reports its progress within two seconds."""
 
 import asyncio
 from collections.abc import Iterator
@@ -59,23 +59,23 @@ def test_every_command_is_looked_at_here() -> None:
 async def test_every_command_says_that_it_waits_before_the_database_has_answered(
     terminal: Terminal, database: str, letters: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    printed: list[str] = []
     monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(patience, "is_watched", lambda: True)
-    monkeypatch.setattr(patience, "print", lambda line, **_: told.append(line), raising=False)
+    monkeypatch.setattr(patience, "print", lambda line, **_: printed.append(line), raising=False)
     async with TcpProxy.to(database) as slow:
         for command, options in ASKING_THE_DATABASE.items():
-            told.clear()
+            printed.clear()
             slow.freeze()
             async with asyncio.TaskGroup() as typing:
                 words = (*command.split(), *options.split())
                 typing.create_task(_type(terminal, *words, ATTUNE__DATABASE__URL=slow.url))
                 try:
-                    await eventually(lambda: told)
+                    await eventually(lambda: printed)
                 finally:
                     await slow.heal()
 
-            assert told[0].startswith("still "), command
+            assert printed[0].startswith("still "), command
 
 
 async def _type(terminal: Terminal, *words: str, **environment: str) -> None:
@@ -83,7 +83,7 @@ async def _type(terminal: Terminal, *words: str, **environment: str) -> None:
         await terminal.type(*words, **environment)
 
 
-async def test_a_locked_table_is_waited_for_and_the_one_who_waits_is_told(
+async def test_a_locked_table_is_waited_for_with_progress_on_stderr(
     terminal: Terminal, letters: list[int], store: Database
 ) -> None:
     typed = ("letters", "show", str(letters[0]))

@@ -81,12 +81,10 @@ async def test_no_page_no_answer_and_no_command_shows_a_secret_that_an_error_quo
     terminal: Terminal, store: Database, planted: Planted
 ) -> None:
     async def story_of(execution_id: int) -> Explanation | None:
-        async def nobody_asked() -> None:
+        async def no_queue() -> None:
             return None
 
-        return await explain(
-            store, execution_id, EXPLAIN, sight=SetObservation(), requests_queue=nobody_asked
-        )
+        return await explain(store, execution_id, EXPLAIN, observer=SetObservation(), requests_queue=no_queue)
 
     letter, ended, waiting = planted.letter, planted.ended, planted.waiting
     shown: dict[str, str] = {}
@@ -122,10 +120,10 @@ async def test_no_page_no_answer_and_no_command_shows_a_secret_that_an_error_quo
     assert {where: found for where, found in leaks.items() if found} == {}
 
 
-async def test_what_is_diagnosed_tells_no_password_of_an_address(store: Database, planted: Planted) -> None:
-    told = (await waiting_events(store)).last_error or ""
-    assert "refused by a trigger" in told
-    assert not any(one in told for one in SECRETS)
+async def test_a_diagnosis_contains_no_password_of_an_address(store: Database, planted: Planted) -> None:
+    last_error = (await waiting_events(store)).last_error or ""
+    assert "refused by a trigger" in last_error
+    assert not any(one in last_error for one in SECRETS)
     away = Unavailable("broker", "connect: OSError: cannot open amqp://bob:s3cr3t@mq:5672/%2F")
     assert (str(away), away.what) == (
         f"broker: {away.what}",

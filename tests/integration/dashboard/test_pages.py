@@ -4,15 +4,19 @@ import html
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import httpx
 
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.dashboard import words
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.letter import ParseProblem
 from dlq_handler.dead_letters.records_sql import delete_resolved
 from dlq_handler.diagnosis import diagnoses_sql
+from dlq_handler.diagnosis.diagnoser import Observed
 from dlq_handler.diagnosis.diagnosis import Health
 from dlq_handler.diagnosis.view import BrokerFact, Unknown
 from dlq_handler.history import history_sql
@@ -49,6 +53,25 @@ async def test_before_the_first_look_nothing_is_green(store: Database) -> None:
         assert "Unknown: no observation has been made yet." in page
         assert "✓" not in page
         assert "Unknown: no observation has been made yet." in (await client.get("/workers")).text
+
+
+class Starting:
+    """A diagnoser whose first observation comes a moment after it is first asked for."""
+
+    def __init__(self, seen: Observed | None) -> None:
+        self._seen = seen
+        self._ready_at: float | None = None
+
+    @property
+    def latest(self) -> Observed | None:
+        self._ready_at = self._ready_at or monotonic_seconds() + 0.5
+        return self._seen if monotonic_seconds() >= self._ready_at else None
+
+
+async def test_the_first_page_waits_for_the_view_that_is_being_read(world: UiWorld) -> None:
+    starting: Any = Starting(world.diagnoser.latest)
+    async with asking(replace(world, diagnoser=starting)) as client:
+        assert "<title>All is well.</title>" in (await client.get("/")).text
 
 
 async def test_a_record_without_letters_says_how_to_see_one(browser: httpx.AsyncClient) -> None:
@@ -90,21 +113,11 @@ async def test_letters_are_listed_filtered_and_paged(browser: httpx.AsyncClient,
     assert f'href="/letters?before={ids[10]}"' in first
     second = (await browser.get(f"/letters?before={ids[10]}")).text
     assert second.count("data-row") == 10
+    [newer] = re.findall('href="(/letters[?]after=[0-9]+)"', second)
+    assert (await browser.get(newer)).text.count("data-row") == 50
     assert "No letter matches" in (await browser.get("/letters?reason=maxlen")).text
     assert (await browser.get("/letters?search=7")).text.count("data-row") == 1
     assert (await browser.get("/letters?cause=nonsense")).status_code == 422
-
-
-async def test_a_mistyped_name_in_the_address_shows_no_letters(
-    browser: httpx.AsyncClient, store: Database
-) -> None:
-    await put_on_record(store, a_dead_letter())
-    answer = await browser.get("/letters?outcme=failed")
-    assert answer.status_code == 422
-    assert "&#39;outcme&#39; is no filter" in answer.text
-    assert "No search was made" in answer.text
-    assert "data-row" not in answer.text
-    assert (await browser.get("/?spam=24h")).status_code == 422
 
 
 async def test_new_letters_wait_behind_a_link_and_no_row_moves(
@@ -170,7 +183,7 @@ async def test_a_worker_that_is_not_registered_says_since_when_as_long_as_it_is_
         assert NO_RECORD.format("7 d") in missing.text
 
 
-async def test_a_group_without_a_record_is_told_as_such_wherever_its_link_leads(
+async def test_a_group_without_a_record_is_named_as_such_on_every_page(
     browser: httpx.AsyncClient,
 ) -> None:
     for page in ("/groups/0123456789", "/groups/0123456789/reprocess"):
@@ -189,6 +202,36 @@ async def test_a_group_has_a_stable_page_with_its_letters(
     assert "Not taken in time: worker-python" in page
     assert f"/letters?group={row.id}" in page
     assert f'href="/groups/{row.id}"' in (await browser.get("/")).text
+
+
+async def test_a_group_of_unreadable_letters_names_the_problem_in_words(
+    browser: httpx.AsyncClient, store: Database
+) -> None:
+    letters = (
+        a_dead_letter(key=key, parse_error=f"text {key}", parse_problem=ParseProblem.BODY_NOT_JSON)
+        for key in "ab"
+    )
+    await put_on_record(store, *letters, outcome=Outcome.UNREADABLE)
+    async with store.transaction() as tx:
+        [row] = await tx.rows("SELECT id, detail, letters FROM own.letter_group")
+    assert (row.detail, row.letters) == ("body_not_json", 2)
+    page = (await browser.get(f"/groups/{row.id}")).text
+    assert "Unreadable: body is not JSON" in page
+    assert "<dt>detail</dt><dd>body is not JSON</dd>" in page
+
+
+async def test_of_many_groups_eight_are_shown_and_a_link_to_all(
+    browser: httpx.AsyncClient, store: Database
+) -> None:
+    queues = [f"other.{number}.queue" for number in range(9)]
+    letters = [
+        a_dead_letter(key=queue, death=a_death(queue=queue), first_death_queue=queue) for queue in queues
+    ]
+    await put_on_record(store, *letters)
+    page = html.unescape((await browser.get("/?fragment=groups")).text)
+    assert page.count("data-row") == 8
+    [link] = re.findall('href="(/groups[?][^"]+)">all 9<', page)
+    assert (await browser.get(link)).text.count("data-row") == 9
 
 
 async def test_whatever_a_sender_wrote_is_text(store: Database) -> None:
@@ -226,7 +269,7 @@ async def test_a_group_has_one_name_on_every_page(browser: httpx.AsyncClient, st
             """
         )
     for path in ("/", "/groups", f"/groups/{row.id}", f"/letters/{number}", f"/groups/{row.id}/reprocess"):
-        assert (path, "Worker gone: worker-python" in (await browser.get(path)).text) == (path, True)
+        assert (path, "Worker unavailable: worker-python" in (await browser.get(path)).text) == (path, True)
 
 
 async def test_a_link_with_a_moment_shows_the_night_in_the_morning(store: Database, world: UiWorld) -> None:
@@ -247,7 +290,7 @@ async def test_a_link_with_a_moment_shows_the_night_in_the_morning(store: Databa
         assert f"Diagnosed at {night - timedelta(minutes=1):%H:%M:%S} UTC." in page
         assert "Diagnosed at" not in (await client.get("/")).text
         assert "31 dead letters" in page
-        # By the time of the night: "5 h ago" is when somebody looks, and not when it was.
+        # Relative times count from the moment that is shown, not from the time of the visit.
         assert f'<td class="nowrap">{night:%H:%M:%S}</td>' in page
         end = night.replace(second=0) + timedelta(minutes=1)
         assert f"1 h until {end:%H:%M} UTC" in page
@@ -295,9 +338,9 @@ async def test_a_moment_shows_nothing_that_happened_after_it(store: Database, wo
     async with asking(world) as client:
         for span in ("1h", "24h"):
             page = (await client.get("/", params={"span": span, "at": words.iso(night)})).text
-            assert "worker-before found unavailable" in page
+            assert "worker-before unavailable" in page
             assert "worker-after" not in page
-            assert "timeline: gone" not in page
+            assert "timeline: unavailable" not in page
             assert "31 dead letters" not in page
             assert f"until {night:%H}:35 UTC" in page
 
@@ -347,12 +390,25 @@ async def test_a_fragment_is_the_same_part_of_the_page(browser: httpx.AsyncClien
     assert 'data-fragment="rows"' in (await browser.get("/workers?fragment=rows")).text
 
 
-async def test_a_gap_is_shown_and_is_no_zero(browser: httpx.AsyncClient, store: Database) -> None:
-    await history_sql.record_consuming(store, consuming_seconds=180)
+async def test_a_worker_that_is_available_now_ends_its_line_as_available(
+    browser: httpx.AsyncClient, store: Database
+) -> None:
     async with store.transaction() as tx:
-        await tx.run("UPDATE own.observed_minute SET minute = minute - interval '30 minutes'")
-    page = (await browser.get("/")).text
-    assert "not connected" in page
+        await tx.run(
+            """
+            INSERT INTO own.worker_change (worker_id, name, at, availability)
+            VALUES (8, 'worker-live', now() - interval '10 minutes', 'available')
+            """
+        )
+        await tx.run(
+            """
+            INSERT INTO own.observed_minute (topic, minute)
+            SELECT 'workers', date_trunc('minute', now()) - n * interval '1 minute' FROM generate_series(0, 20) AS n
+            """
+        )
+    assert "worker-live" in (await browser.get("/")).text
+    # The table names what was not available.
+    assert re.findall("worker-live: ([a-z]+)", (await browser.get("/?chart=table")).text) == []
 
 
 async def test_an_outage_of_the_broker_is_a_gap_from_its_first_moment(store: Database) -> None:
@@ -386,15 +442,6 @@ async def test_an_error_is_a_page_with_the_id_of_its_request(browser: httpx.Asyn
     assert (await browser.get("/executions/4711")).status_code == 404
 
 
-async def test_an_unresolved_letter_offers_to_be_decided_again(
-    browser: httpx.AsyncClient, store: Database
-) -> None:
-    [kept] = await put_on_record(store, a_dead_letter(), outcome=Outcome.UNKNOWN_EXECUTION)
-    [settled] = await put_on_record(store, a_dead_letter(key="k2"))
-    assert f"/letters/{kept}/reprocess" in (await browser.get(f"/letters/{kept}")).text
-    assert "/reprocess" not in (await browser.get(f"/letters/{settled}")).text
-
-
 async def test_a_chip_of_the_audit_takes_off_its_own_filter_alone(browser: httpx.AsyncClient) -> None:
     page = html.unescape((await browser.get("/audit?action=brake.release&username=a%26b")).text)
     assert 'href="/audit?username=a%26b" aria-label="Remove the filter action: brake.release"' in page
@@ -405,10 +452,12 @@ async def test_a_chip_of_the_audit_takes_off_its_own_filter_alone(browser: httpx
 async def test_a_time_that_cannot_be_understood_is_said_and_not_another_one_shown(
     browser: httpx.AsyncClient,
 ) -> None:
+    assert (await browser.get("/?spam=24h")).status_code == 422
     for page in ("/groups", "/letters"):
         for asked in ("since=nonsense", "until=9", "sicne=1h"):
             answer = await browser.get(f"{page}?{asked}")
             assert (page, asked, answer.status_code) == (page, asked, 422)
+            assert "data-row" not in answer.text
         assert (await browser.get(f"{page}?since=&until=")).status_code == 200
     assert "from is a time such as" in (await browser.get("/groups?since=nonsense")).text
 

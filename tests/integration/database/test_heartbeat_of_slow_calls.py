@@ -8,8 +8,8 @@ import pytest
 from dlq_handler import health as module
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.broker.publish.message import OutgoingMessage
-from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.broker.outgoing import OutgoingMessage
+from dlq_handler.broker.publisher import Publisher
 from dlq_handler.database.engine import Database
 from dlq_handler.health import Liveness, heartbeat
 from tests.support.eventually import eventually

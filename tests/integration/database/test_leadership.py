@@ -15,7 +15,11 @@ from dlq_handler.database.leadership import LEASE_SECONDS, Leadership, LeaseLost
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.metrics import Metrics
 from dlq_handler.rooms import new_metrics
+from dlq_handler.settings import load
+from sandbox.servers.ports import free_port
+from tests.support.driven import driven_sidecar
 from tests.support.eventually import eventually
+from tests.support.host_tables import Host
 
 
 @pytest.fixture
@@ -56,7 +60,29 @@ async def test_of_two_replicas_one_leads(store: Database) -> None:
         assert (leads(one), leads(two)) == (before, not before)
 
 
-async def test_lease_that_ended_is_taken_by_the_other_who_is_told_and_woken(store: Database) -> None:
+async def test_the_lease_lasts_30_seconds_and_is_renewed_every_10_whatever_the_intervals(
+    vhost: str, database: str, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the death of a leader another replica leads within 40 s."""
+    environment = {
+        "ATTUNE__MESSAGE_QUEUE__URL": vhost,
+        "ATTUNE__DATABASE__URL": database,
+        "ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "3600",
+        "ATTUNE__DLQ_HANDLER__MONITOR__INTERVAL_SECONDS": "600",
+        "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(free_port()),
+        "ATTUNE__DLQ_HANDLER__UI__PORT": str(free_port()),
+    }
+    async with driven_sidecar(load(None, environment).settings, monkeypatch) as replica:
+        renewed_every, renew = replica.loops["leadership"]
+        await renew()
+        lasts = await host.session.fetchval(
+            "SELECT extract(epoch FROM until - clock_timestamp())::float8 FROM dlq_handler.lease"
+        )
+    assert renewed_every == 10
+    assert 20 < lasts <= 30
+
+
+async def test_a_lease_that_ended_is_taken_by_the_other_replica_which_is_woken(store: Database) -> None:
     metrics, woken = new_metrics(), asyncio.Event()
     one, two = a_replica(store, "one"), a_replica(store, "two", metrics)
     two.wake_when_taken(woken)
@@ -64,12 +90,12 @@ async def test_lease_that_ended_is_taken_by_the_other_who_is_told_and_woken(stor
     await two.tick()
     assert (woken.is_set(), shown(metrics)) == (False, 0)
     await end_lease(store)
-    with capture_logs() as told:
+    with capture_logs() as logged:
         await two.tick()
         await two.tick()
     assert leads(two)
     assert (woken.is_set(), shown(metrics)) == (True, 1)
-    assert [line["event"] for line in told] == ["leadership.acquired"]
+    assert [line["event"] for line in logged] == ["leadership.acquired"]
     await one.tick()
     assert not leads(one)
 
@@ -87,16 +113,16 @@ async def test_fence_of_a_leader_that_was_replaced_lets_nothing_through(store: D
             await tx.run("INSERT INTO own.change_count VALUES (now(), 1)")
             await one.fence(tx)
 
-    with capture_logs() as told, pytest.raises(LeaseLost):
+    with capture_logs() as logged, pytest.raises(LeaseLost):
         await write()
     assert not leads(one)
     assert shown(metrics) == 0
-    assert [line["event"] for line in told] == ["leadership.ended"]
+    assert [line["event"] for line in logged] == ["leadership.ended"]
     async with store.transaction() as tx:
         assert await tx.rows("SELECT * FROM own.change_count") == []
 
 
-async def test_nobody_takes_the_lease_while_a_fenced_transaction_is_open(store: Database) -> None:
+async def test_no_replica_takes_the_lease_while_a_fenced_transaction_is_open(store: Database) -> None:
     one, two = a_replica(store, "one"), a_replica(store, "two")
     await one.tick()
     await end_lease(store)
@@ -110,7 +136,7 @@ async def test_nobody_takes_the_lease_while_a_fenced_transaction_is_open(store: 
     assert not leads(two), "the fence has renewed it"
 
 
-async def test_fence_renews_what_ended_and_nobody_took(store: Database) -> None:
+async def test_fence_renews_a_lease_that_ended_and_was_not_taken(store: Database) -> None:
     one = a_replica(store, "one")
     await one.tick()
     await end_lease(store)
@@ -138,10 +164,10 @@ async def test_leader_that_cannot_renew_stops_believing_in_it(
     monkeypatch.setattr(module, "monotonic_seconds", lambda: now + LEASE_SECONDS)
     # Also without a tick, as none comes to its end while the database hangs.
     assert shown(metrics) == 0
-    with capture_logs() as told, pytest.raises(Unavailable):
+    with capture_logs() as logged, pytest.raises(Unavailable):
         await one.tick()
     assert not leads(one)
-    assert [line["event"] for line in told] == ["leadership.ended"]
+    assert [line["event"] for line in logged] == ["leadership.ended"]
 
 
 async def test_replica_that_ends_leaves_the_lease_to_the_next_one(store: Database) -> None:

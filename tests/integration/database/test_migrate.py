@@ -16,33 +16,6 @@ from dlq_handler.errors import SchemaUnfit
 from sandbox.attune.database import bare_connection
 from sandbox.servers import PostgreSQL
 
-OUR_TABLES = {
-    "alembic_version",
-    "compatibility",
-    "letter",
-    "outbox",
-    "stale_decision",
-    "worker_observation",
-    "service_observation",
-    "worker_connection",
-    "lease",
-    "progress",
-    "logout",
-    "brake",
-    "change_count",
-    "canary",
-    "letter_group",
-    "letter_minute",
-    "history_event",
-    "repeated_request",
-    "observed_minute",
-    "shared_view",
-    "worker_change",
-    "diagnosis_change",
-    "operation",
-    "unconsumed_interval",
-}
-
 
 async def tables_in(url: str, schema: str) -> set[str]:
     async with bare_connection(url) as connection:
@@ -64,30 +37,27 @@ async def plain_role(postgres: PostgreSQL, database: str) -> AsyncIterator[str]:
 
 async def test_replicas_that_start_together_make_the_tables_once(database: str) -> None:
     replicas = [Database(database) for _ in range(4)]
+    with pytest.raises(SchemaUnfit, match="dlq-handler migrate"):
+        await migrate.check_usable(replicas[0])
     async with asyncio.TaskGroup() as together:
         for replica in replicas:
             together.create_task(migrate.upgrade(replica))
     assert (await migrate.read_version(replicas[0])).version == max(migrate.known_versions())
-    assert await tables_in(database, "dlq_handler") == OUR_TABLES
+    assert {"letter", "outbox", "compatibility"} <= await tables_in(database, "dlq_handler")
     for replica in replicas:
         await replica.dispose()
 
 
-async def test_tables_and_their_version_live_in_the_schema_that_is_configured(database: str) -> None:
-    store = Database(database, own_schema='Our "own" schema')
+async def test_tables_and_their_version_live_in_the_schema_that_is_configured(
+    store: Database, database: str
+) -> None:
+    elsewhere = Database(database, own_schema='Our "own" schema')
     before = await tables_in(database, "attune"), await tables_in(database, "public")
-    await migrate.upgrade(store)
-    await migrate.check_usable(store)
-    assert await tables_in(database, 'Our "own" schema') == OUR_TABLES
+    await migrate.upgrade(elsewhere)
+    await migrate.check_usable(elsewhere)
+    assert await tables_in(database, 'Our "own" schema') == await tables_in(database, store.own_schema)
     assert (await tables_in(database, "attune"), await tables_in(database, "public")) == before
-    await store.dispose()
-
-
-async def test_missing_tables_are_named_with_the_way_out(database: str) -> None:
-    store = Database(database)
-    with pytest.raises(SchemaUnfit, match="dlq-handler migrate"):
-        await migrate.check_usable(store)
-    await store.dispose()
+    await elsewhere.dispose()
 
 
 async def test_a_newer_schema_is_used_with_a_note_unless_it_needs_a_newer_program(

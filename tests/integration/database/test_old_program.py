@@ -12,7 +12,7 @@ import pytest
 
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
-from dlq_handler.database.schema_version import SchemaVersion
+from dlq_handler.database.migrate import SchemaVersion
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = (

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from dlq_handler.database.engine import Database
-from dlq_handler.errors import RowRejected, Unavailable
+from dlq_handler.errors import RowRefused, Unavailable
 
 
 async def transaction_id(store: Database) -> int:
@@ -25,7 +25,7 @@ async def test_transactions_of_the_block_are_one(store: Database) -> None:
 async def test_one_that_fails_fails_alone(store: Database) -> None:
     async with store.one_transaction():
         first = await transaction_id(store)
-        with pytest.raises(RowRejected):
+        with pytest.raises(RowRefused):
             async with store.transaction() as tx:
                 await tx.rows("SELECT 1 / 0")
         with pytest.raises(Unavailable):

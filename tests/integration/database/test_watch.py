@@ -29,9 +29,7 @@ async def test_a_count_that_took_long_is_used_again_for_longer(
     assert metrics.registry.get_sample_value("dlq_handler_outbox_pending") == 1_000_003
 
 
-async def test_a_count_that_took_no_time_is_made_at_every_look(
-    store: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_quick_count_is_made_at_every_tick(store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = 0
 
     async def pending(_: Database) -> outbox_sql.Pending:

@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters import batch_sql
+from dlq_handler.dead_letters import records_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.record import GUARD_MISSED, Entry, entries_of
-from dlq_handler.errors import RowRejected
+from dlq_handler.errors import RowRefused
 from dlq_handler.host import executions_sql, workers_sql
-from dlq_handler.host.end_executions_sql import end_executions
 from dlq_handler.host.execution import ExecutionStatus
+from dlq_handler.host.executions_sql import end_executions
 from tests.support.builders import a_dead_letter
 from tests.support.host_tables import Host, commit_batch, decided, endings_of
 
@@ -39,8 +39,8 @@ async def test_letter_of_the_current_attempt_fails_its_execution_and_is_recorded
     assert row["updated"] > letter.attempt_updated_at
     [record] = await host.letters()
     assert (record["outcome"], record["execution_id"], record["replica"]) == ("failed", execution_id, "here")
-    [notice] = await host.outbox()
-    assert json.loads(notice["body"])["payload"]["execution_id"] == execution_id
+    [completion] = await host.outbox()
+    assert json.loads(completion["body"])["payload"]["execution_id"] == execution_id
 
 
 async def test_host_triggers_write_history_and_audit_for_our_change(store: Database, host: Host) -> None:
@@ -98,7 +98,7 @@ async def test_missed_guard_is_recorded_as_update_failed_with_a_next_try(store: 
     async with store.transaction() as tx:
         view = await executions_sql.lock_executions(tx, [execution_id])
         entries = entries_of(decided(letters, view), ended=set(), now=view.now)
-        await batch_sql.record_letters(tx, entries, replica="here")
+        await records_sql.record_letters(tx, entries, replica="here")
 
     records = await host.letters()
     assert [record["outcome"] for record in records] == ["update_failed", "update_failed"]
@@ -119,16 +119,6 @@ async def test_row_that_is_locked_elsewhere_is_neither_waited_for_nor_unknown(
     assert view.locked_elsewhere == {locked}
 
 
-async def test_locking_nothing_still_tells_the_time_of_the_database(store: Database, host: Host) -> None:
-    before = await host.session.fetchval("SELECT clock_timestamp()")
-
-    async with store.transaction() as tx:
-        view = await executions_sql.lock_executions(tx, [])
-
-    assert before <= view.now <= await host.session.fetchval("SELECT clock_timestamp()")
-    assert (view.executions, view.locked_elsewhere) == ({}, frozenset())
-
-
 async def test_status_that_this_version_does_not_know_spoils_only_its_own_row(
     store: Database, host: Host
 ) -> None:
@@ -143,7 +133,7 @@ async def test_status_that_this_version_does_not_know_spoils_only_its_own_row(
     assert view.locked_elsewhere == frozenset()
 
 
-async def test_workflow_tasks_are_told_apart(store: Database, host: Host) -> None:
+async def test_workflow_tasks_are_marked_in_the_outbox(store: Database, host: Host) -> None:
     task = await host.add_execution(workflow_task={"task_name": "one"})
     # JSON null is what Attune writes; the others are what another host may write.
     plain = [
@@ -183,7 +173,7 @@ async def test_letter_that_is_on_record_is_known_and_its_repeat_counted(store: D
     await commit_batch(store, [letter])
 
     async with store.transaction() as tx:
-        known = await batch_sql.count_repeats(tx, {letter.key: 2, "never seen": 1})
+        known = await records_sql.count_repeats(tx, {letter.key: 2, "never seen": 1})
 
     assert known == {letter.key}
     [record] = await host.letters()
@@ -205,7 +195,7 @@ async def test_of_two_letters_with_one_key_the_first_delivered_stays_on_record(
 
 async def test_record_ids_follow_the_order_of_delivery(store: Database, host: Host) -> None:
     async with store.transaction() as tx:
-        await batch_sql.record_letters(tx, [an_entry("z"), an_entry("a"), an_entry("m")], replica="here")
+        await records_sql.record_letters(tx, [an_entry("z"), an_entry("a"), an_entry("m")], replica="here")
 
     assert [record["key"] for record in await host.letters()] == ["z", "a", "m"]
 
@@ -221,8 +211,8 @@ async def test_the_same_letters_in_opposite_orders_never_deadlock(store: Databas
 
     async def record(order: list[str]) -> None:
         async with store.transaction(lock_timeout_ms=20_000) as tx:
-            await batch_sql.count_repeats(tx, dict.fromkeys(order, 1))
-            await batch_sql.record_letters(tx, [an_entry(key) for key in order], replica="here")
+            await records_sql.count_repeats(tx, dict.fromkeys(order, 1))
+            await records_sql.record_letters(tx, [an_entry(key) for key in order], replica="here")
 
     async with asyncio.TaskGroup() as both:
         both.create_task(record(keys))
@@ -259,7 +249,7 @@ async def test_trigger_that_cannot_notify_rejects_the_row_and_leaves_nothing_beh
         execution_id,
     )
 
-    with pytest.raises(RowRejected) as refused:
+    with pytest.raises(RowRefused) as refused:
         await commit_batch(store, [await host.letter_for(execution_id)])
 
     assert refused.value.sqlstate == "22023"
@@ -281,7 +271,7 @@ async def test_nul_and_lone_surrogates_reach_neither_text_nor_jsonb(store: Datab
         ended = replace(ruling.change, result={nasty: [nasty, {"deep": nasty}]})
         assert await end_executions(tx, [ended]) == {execution_id}
         entry = Entry(letter=letter, outcome=Outcome.FAILED, explanation=nasty, error=nasty)
-        await batch_sql.record_letters(tx, [entry], replica="here")
+        await records_sql.record_letters(tx, [entry], replica="here")
 
     visible = "a\\u0000b\\ud800c"
     assert (await host.execution(execution_id))["result"] == {visible: [visible, {"deep": visible}]}

@@ -3,7 +3,7 @@
 import pytest
 
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters import records_sql
+from dlq_handler.dead_letters import reprocess_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
@@ -108,7 +108,7 @@ async def test_one_that_takes_too_long_waits_and_the_others_are_decided(
         await reprocessor.tick()
     await reprocessor.tick()
     assert await outcomes(host) == ["deferred", "failed", "failed"]
-    assert await records_sql.due_for_reprocess(store) == [], "not before its pause is over"
+    assert await reprocess_sql.due_for_reprocess(store) == [], "not before its pause is over"
 
     await host.session.execute(
         "DROP TRIGGER cancel ON execution; UPDATE dlq_handler.letter SET next_attempt_at = now() WHERE attempts = 1"

@@ -6,16 +6,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters import batch_sql, groups_sql
+from dlq_handler.dead_letters import groups_sql, records_sql
 from dlq_handler.dead_letters import records_sql as letters
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.group import Category, group_id_of
+from dlq_handler.dead_letters.group import Category, group_key_of
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
 from tests.support.builders import a_dead_letter, a_death
 from tests.support.deciding import a_reprocessor, letter_ender
-from tests.support.host_tables import Host
-from tests.support.ledger_of_counts import COUNTS, assert_counted
+from tests.support.host_tables import COUNTS, Host, assert_counted
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 ALWAYS: dict[str, Any] = {"since": LONG_AGO, "until": datetime(2100, 1, 1, tzinfo=UTC)}
@@ -28,7 +27,7 @@ async def counted(host: Host, *, letters: int | None = None) -> None:
 
 async def record(store: Database, entries: Sequence[Entry], *, lock_timeout_ms: int = 2_000) -> None:
     async with store.transaction(lock_timeout_ms=lock_timeout_ms) as tx:
-        recorded = await batch_sql.record_letters(tx, entries, replica="here")
+        recorded = await records_sql.record_letters(tx, entries, replica="here")
         await groups_sql.count_letters(tx, recorded)
 
 
@@ -49,7 +48,7 @@ async def test_groups_of_a_window_have_their_counts_the_largest_first(store: Dat
 
     found = await groups_sql.groups(store, **ALWAYS)
 
-    assert [(one.group.queue, one.letters, one.failed) for one in found] == [
+    assert [(one.group.queue, one.letters, one.failed_by_letter) for one in found] == [
         ("worker.2.executions", 3, 3),
         ("worker.1.executions", 2, 1),
         ("worker.3.executions", 1, 0),
@@ -72,7 +71,7 @@ async def test_a_window_counts_its_own_minutes_alone(store: Database, host: Host
     [found] = await groups_sql.groups(
         store, since=now - timedelta(minutes=5), until=now + timedelta(minutes=5)
     )
-    assert (found.letters, found.failed, found.group.letters) == (1, 1, 3)
+    assert (found.letters, found.failed_by_letter, found.group.letters) == (1, 1, 3)
     minutes = await groups_sql.letters_per_minute(store, **ALWAYS)
     assert [(one.reason, one.letters) for one in minutes] == [("expired", 2), ("expired", 1)]
     assert minutes[1].minute - minutes[0].minute >= timedelta(hours=1)
@@ -93,7 +92,7 @@ async def test_letters_that_are_on_record_already_are_not_counted_again(store: D
 
 
 async def test_what_a_quicker_replica_recorded_is_counted_once(store: Database, host: Host) -> None:
-    """Both have looked for known keys before either has committed: the insert itself tells who was first."""
+    """Both have searched for known keys before either has committed: the insert itself decides which was first."""
     decides = [letter_ender(store, replica=name) for name in ("one", "two")]
     unknown = [a_dead_letter(key=f"{n:03}", execution_id=1000 + n) for n in range(100)]
     async with asyncio.TaskGroup() as replicas:
@@ -136,7 +135,7 @@ async def test_a_batch_that_is_halved_counts_each_letter_once(store: Database, h
     assert outcomes == {"failed", "update_failed"}
     await counted(host, letters=10)
     [group] = await groups_sql.groups(store, **ALWAYS)
-    assert (group.letters, group.failed) == (10, 9), "what was refused is of the group of its death"
+    assert (group.letters, group.failed_by_letter) == (10, 9), "what was refused is of the group of its death"
 
 
 async def test_a_batch_that_fails_at_its_end_leaves_no_count_behind(store: Database, host: Host) -> None:
@@ -145,7 +144,7 @@ async def test_a_batch_that_fails_at_its_end_leaves_no_count_behind(store: Datab
 
     async def die() -> None:
         async with store.transaction() as tx:
-            recorded = await batch_sql.record_letters(tx, [an_entry("a")], replica="here")
+            recorded = await records_sql.record_letters(tx, [an_entry("a")], replica="here")
             await groups_sql.count_letters(tx, recorded)
             raise Died
 
@@ -189,7 +188,7 @@ async def test_record_names_its_group_and_keeps_its_headers(store: Database, hos
     [row] = await host.letters()
     shown = await letters.show(store, row["id"])
     assert shown is not None
-    assert shown.group_id == group_id_of(entry)
+    assert shown.group_id == group_key_of(entry).id
     assert shown.headers == {"x-death": [{"count": 1}]}
 
 

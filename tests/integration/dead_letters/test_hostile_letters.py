@@ -13,9 +13,8 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 from structlog.testing import capture_logs
 
-from dlq_handler.broker.client import tolerant_headers
-from dlq_handler.broker.client.message_body import MessageBody
-from dlq_handler.broker.consume.session import raw_message
+from dlq_handler.broker.client import decoders
+from dlq_handler.broker.consumer_session import raw_message
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import recorder
 from dlq_handler.dead_letters.letter import DeadLetter
@@ -231,7 +230,7 @@ async def test_no_field_of_any_value_makes_a_batch_fail(
 @ON_ONE_DATABASE
 @given(st.integers(0, 2**32))
 async def test_no_message_of_any_bytes_makes_a_batch_fail(store: Database, host: Host, seed: int) -> None:
-    tolerant_headers.install()
+    decoders.install()
     execution_id = await host.add_execution()
     good = await host.letter_for(execution_id)
     hostility = Hostility(seed, execution_ids=[execution_id])
@@ -241,9 +240,7 @@ async def test_no_message_of_any_bytes_makes_a_batch_fail(store: Database, host:
         header = ContentHeader()
         header.unmarshal(struct.pack(">HHQ", 60, 0, len(message.body)) + message.properties)
         deliver = Basic.Deliver(exchange="attune.dlx", routing_key="k", delivery_tag=1, consumer_tag="c")
-        raw = raw_message(
-            deliver, header, MessageBody(kept=message.body, size=len(message.body), sha256=None)
-        )
+        raw = raw_message(deliver, header, message.body)
         letters.append(read_dead_letter(raw, body_limit_bytes=65_536))
 
     await letter_ender(store).commit([*letters, good])

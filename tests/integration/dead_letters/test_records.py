@@ -7,12 +7,12 @@ import pytest
 
 from dlq_handler.database import expiry_sql
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters import batch_sql, records_sql, search_sql
+from dlq_handler.dead_letters import records_sql, reprocess_sql, search_sql
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.filter import LetterFilter
 from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.listing import LetterFilter
 from dlq_handler.dead_letters.record import Entry, update_failed
-from dlq_handler.endings.refusal import Refusal
+from dlq_handler.endings.recording import Refusal
 from dlq_handler.host.workers_sql import worker_ids
 from tests.support.builders import a_dead_letter, a_death
 from tests.support.host_tables import Host
@@ -22,7 +22,7 @@ REFUSED = Refusal(error="refused", is_own_error=False, frames=None)
 
 async def record(store: Database, *entries: Entry) -> None:
     async with store.transaction() as tx:
-        await batch_sql.record_letters(tx, entries, replica="here")
+        await records_sql.record_letters(tx, entries, replica="here")
 
 
 def an_entry(key: str, outcome: Outcome = Outcome.FAILED, *, reason: str = "expired") -> Entry:
@@ -73,10 +73,10 @@ async def test_list_is_without_bodies_and_show_has_all(store: Database) -> None:
 )
 async def test_claimed_letter_is_the_letter_that_was_recorded(store: Database, letter: DeadLetter) -> None:
     await record(store, Entry(letter=letter, outcome=Outcome.UNRELATED, explanation="because"))
-    [record_id] = await records_sql.reprocessable(store)
+    [record_id] = await reprocess_sql.reprocessable(store)
 
     async with store.transaction() as tx:
-        claimed = await records_sql.claim(tx, record_id)
+        claimed = await reprocess_sql.claim(tx, record_id)
 
     assert claimed is not None
     assert claimed.letter == letter
@@ -87,17 +87,17 @@ async def test_only_what_is_reprocessable_is_taken_up(store: Database, host: Hos
     await record(store, *(an_entry(outcome.value, outcome) for outcome in Outcome))
     by_key = {row["key"]: row["id"] for row in await host.letters()}
 
-    assert set(await records_sql.reprocessable(store)) == {
+    assert set(await reprocess_sql.reprocessable(store)) == {
         by_key["unknown_execution"],
         by_key["unrelated"],
         by_key["update_failed"],
         by_key["deferred"],
     }
-    assert await records_sql.reprocessable(store, {Outcome.UNRELATED, Outcome.FAILED}) == [
+    assert await reprocess_sql.reprocessable(store, {Outcome.UNRELATED, Outcome.FAILED}) == [
         by_key["unrelated"]
     ]
     async with store.transaction() as tx:
-        assert await records_sql.claim(tx, by_key["failed"]) is None
+        assert await reprocess_sql.claim(tx, by_key["failed"]) is None
 
 
 async def test_refused_letter_is_due_when_its_pause_is_over(store: Database, host: Host) -> None:
@@ -110,16 +110,16 @@ async def test_refused_letter_is_due_when_its_pause_is_over(store: Database, hos
     )
     by_key = {row["key"]: row["id"] for row in await host.letters()}
 
-    assert [one.record_id for one in await records_sql.due_for_reprocess(store)] == [by_key["due"]]
+    assert [one.record_id for one in await reprocess_sql.due_for_reprocess(store)] == [by_key["due"]]
 
 
 async def test_record_that_is_being_decided_again_is_passed_over_by_others(store: Database) -> None:
     await record(store, an_entry("a", Outcome.UNRELATED))
-    [record_id] = await records_sql.reprocessable(store)
+    [record_id] = await reprocess_sql.reprocessable(store)
     async with store.transaction() as tx, store.transaction() as other:
-        assert await records_sql.claim(tx, record_id) is not None
+        assert await reprocess_sql.claim(tx, record_id) is not None
         async with asyncio.timeout(5):
-            assert await records_sql.claim(other, record_id) is None
+            assert await reprocess_sql.claim(other, record_id) is None
 
 
 async def test_new_decision_replaces_the_old_one(store: Database, host: Host) -> None:
@@ -128,10 +128,10 @@ async def test_new_decision_replaces_the_old_one(store: Database, host: Host) ->
     [before] = await host.letters()
 
     async with store.transaction() as tx:
-        claimed = await records_sql.claim(tx, before["id"])
+        claimed = await reprocess_sql.claim(tx, before["id"])
         assert claimed is not None
         entry = Entry(letter=claimed.letter, outcome=Outcome.FAILED, explanation="now it can")
-        await records_sql.replace_outcome(tx, claimed.record_id, entry)
+        await reprocess_sql.replace_outcome(tx, claimed.record_id, entry)
 
     [after] = await host.letters()
     assert (after["outcome"], after["explanation"], after["error"]) == ("failed", "now it can", None)

@@ -12,12 +12,12 @@ from structlog.testing import capture_logs
 from dlq_handler.database import expiry_sql, migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.dead_letters import batch_sql, decide_batch, records_sql
+from dlq_handler.dead_letters import decide, records_sql, reprocess_sql
 from dlq_handler.dead_letters.decide import decide_dead_letter
 from dlq_handler.dead_letters.decision import Decision, Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
-from dlq_handler.errors import RowRejected, Unavailable
+from dlq_handler.errors import RowRefused, Unavailable
 from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.rooms import RETENTION_STEPS
@@ -49,7 +49,7 @@ class Fixture:
     ) -> int:
         async with self.store.transaction() as tx:
             entry = Entry(letter=a_dead_letter(key=key), outcome=outcome, explanation="test")
-            await batch_sql.record_letters(tx, [entry], replica="test")
+            await records_sql.record_letters(tx, [entry], replica="test")
         [row] = await self.sql(
             "UPDATE own.letter SET received_at = now() - make_interval(secs => :age),"
             " decided_at = now() - make_interval(secs => :decided) WHERE key = :key RETURNING id",
@@ -89,7 +89,7 @@ async def test_link_too_young_to_know_puts_a_letter_off_instead_of_resolving_it(
     assert reprocessed
     assert reprocessed.outcome is Outcome.UNKNOWN_EXECUTION
     assert "too young" in reprocessed.explanation
-    assert [one.record_id for one in await records_sql.due_for_reprocess(it.store)] == [record], (
+    assert [one.record_id for one in await reprocess_sql.due_for_reprocess(it.store)] == [record], (
         "a sidecar that has watched longer takes it up"
     )
 
@@ -104,7 +104,7 @@ async def test_link_old_enough_fails_the_execution_of_the_dead_worker(it: Fixtur
     assert row.status == "failed"
 
 
-async def test_record_that_is_gone_or_settled_is_passed_over(it: Fixture) -> None:
+async def test_deleted_or_resolved_record_is_skipped(it: Fixture) -> None:
     settled = await it.keep("k", Outcome.FAILED)
     assert await it.reprocessor.reprocess(settled) is None
     assert await it.reprocessor.reprocess(10**9) is None
@@ -161,7 +161,8 @@ async def test_history_has_its_own_days_and_the_audit_those_of_unresolved_letter
         values = {
             "history_event": "(at, topic, kind, replica) SELECT {at}, 'replica', 'replica.started', 'one'",
             "diagnosis_change": "(at, diagnoses) SELECT {at}, '{{}}'",
-            "operation": "(at, username, client, action, result) SELECT {at}, 'me', 'cli', 'brake.release', 'done'",
+            "operation": "(at, username, client, action, result, letter_ids)"
+            " SELECT {at}, 'me', 'cli', 'brake.release', 'done', '{{}}'",
         }[table].format(at="now() - n * interval '1 day'")
         await it.sql(f"INSERT INTO own.{table} {values} FROM unnest(ARRAY[32, 8, 6]) AS n")
     await it.retention.tick()
@@ -242,17 +243,17 @@ async def test_a_table_that_cannot_be_cleaned_keeps_no_other_from_it(it: Fixture
     await it.sql(
         "CREATE TRIGGER refuse BEFORE DELETE ON own.letter FOR EACH ROW EXECUTE FUNCTION own.refuse()"
     )
-    with pytest.raises(RowRejected, match="not this one"):
+    with pytest.raises(RowRefused, match="not this one"):
         await it.retention.tick()
     assert (await count_of(it, "letter"), await count_of(it, "outbox")) == (3, 0)
 
 
 async def test_a_database_that_is_away_is_asked_once() -> None:
-    away = Database(f"postgresql://nobody@127.0.0.1:{free_port()}/nothing")
+    away = Database(f"postgresql://user@127.0.0.1:{free_port()}/nothing")
     policy = RetentionPolicy(resolved_seconds=DAY, unresolved_seconds=30 * DAY, interval_seconds=300)
-    with capture_logs() as told, pytest.raises(Unavailable):
+    with capture_logs() as logged, pytest.raises(Unavailable):
         await RetentionRunner(away, policy, RETENTION_STEPS).tick()
-    assert told == []
+    assert logged == []
 
 
 async def test_a_later_batch_reads_no_more_than_the_first(
@@ -270,8 +271,8 @@ async def test_a_later_batch_reads_no_more_than_the_first(
                 [plan] = (
                     await plain(tx, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", **parameters)
                 ).all()
-                told = plan[0] if isinstance(plan[0], list) else json.loads(plan[0])
-                [search] = [node for node in nodes(told[0]["Plan"]) if node["Node Type"] == "LockRows"]
+                logged = plan[0] if isinstance(plan[0], list) else json.loads(plan[0])
+                [search] = [node for node in nodes(logged[0]["Plan"]) if node["Node Type"] == "LockRows"]
                 blocks.append(search["Shared Hit Blocks"] + search["Shared Read Blocks"])
                 await attempt.rollback()
         return await plain(tx, sql, **parameters)
@@ -325,7 +326,7 @@ async def test_a_record_that_cannot_be_decided_keeps_no_other_from_it(
             raise TypeError("quotes what a sender wrote")
         return decide_dead_letter(letter, *rest)
 
-    monkeypatch.setattr(decide_batch, "decide_dead_letter", decide_or_fail)
+    monkeypatch.setattr(decide, "decide_dead_letter", decide_or_fail)
     await it.keep("odd", Outcome.UPDATE_FAILED)
     await it.keep("sound", Outcome.UPDATE_FAILED)
     # The odd one is due first.

@@ -3,12 +3,11 @@
 import pytest
 
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters import records_sql, reprocess_sql
-from dlq_handler.dead_letters.filter import CappedCount
-from dlq_handler.dead_letters.records_sql import MOST_QUEUED
-from dlq_handler.dead_letters.state_version import group_version
+from dlq_handler.dead_letters import reprocess_sql
+from dlq_handler.dead_letters.listing import CappedCount, group_version
+from dlq_handler.dead_letters.reprocess_sql import MOST_QUEUED
+from tests.support.deciding import KEPT_GROUP, a_kept_group
 from tests.support.host_tables import Host
-from tests.support.kept_group import KEPT_GROUP, a_kept_group
 from tests.support.plans import Plans
 
 
@@ -96,7 +95,7 @@ async def test_acts_in_a_row_come_to_all_letters_and_then_to_those_decided_longe
 async def test_one_more_far_behind_does_not_stop_an_act_that_does_not_reach_it(
     store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While letters pour in, a version of all of them would be old before anybody could send it back."""
+    """While letters arrive, a version of all of them would be old before an operator could send it back."""
     monkeypatch.setattr(reprocess_sql, "MOST_QUEUED", 4)
     await a_kept_group(store, 10)
     before = await version(store)
@@ -108,7 +107,7 @@ async def test_one_more_far_behind_does_not_stop_an_act_that_does_not_reach_it(
 
 async def test_letters_named_by_their_outcome_are_no_more_than_one_act_puts_up(store: Database) -> None:
     await a_kept_group(store, MOST_QUEUED + 1)
-    assert len(await records_sql.reprocessable(store)) == MOST_QUEUED
+    assert len(await reprocess_sql.reprocessable(store)) == MOST_QUEUED
 
 
 async def test_of_a_very_large_group_no_more_is_read_than_one_act_reaches(
@@ -121,7 +120,7 @@ async def test_of_a_very_large_group_no_more_is_read_than_one_act_reaches(
         await reprocess_sql.read_group_state(tx, KEPT_GROUP)
         await reprocess_sql.lock_group(tx, KEPT_GROUP)
         await reprocess_sql.left_in_group(tx, KEPT_GROUP)
-    await records_sql.due_for_reprocess(store)
+    await reprocess_sql.due_for_reprocess(store)
 
     # The reached ones, and one more; to lock them is to read them a second time.
     at_most = [2 * MOST_QUEUED + 1, 2 * MOST_QUEUED, MOST_QUEUED + 1, 0]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters import batch_sql, groups_sql, records_sql, search_sql
+from dlq_handler.dead_letters import groups_sql, records_sql, search_sql
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.filter import CameBefore, CappedCount, LetterFilter
 from dlq_handler.dead_letters.group import Category
+from dlq_handler.dead_letters.listing import CameBefore, CappedCount, LetterFilter
 from dlq_handler.dead_letters.record import Entry
 from tests.integration.timeouts.test_stale import Explaining, nodes
 from tests.support.builders import a_dead_letter, a_death
@@ -20,7 +20,7 @@ from tests.support.plans import Plans
 
 async def record(store: Database, *entries: Entry) -> None:
     async with store.transaction() as tx:
-        recorded = await batch_sql.record_letters(tx, entries, replica="here")
+        recorded = await records_sql.record_letters(tx, entries, replica="here")
         await groups_sql.count_letters(tx, recorded)
 
 

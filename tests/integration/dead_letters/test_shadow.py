@@ -4,7 +4,7 @@ import uuid
 from urllib.parse import urlsplit, urlunsplit
 
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters import records_sql
+from dlq_handler.dead_letters import records_sql, reprocess_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.options import SHADOW_KEY_PREFIX
@@ -60,7 +60,7 @@ async def test_copy_that_comes_again_is_known(store: Database, host: Host) -> No
     assert [row["repeats"] for row in await host.letters()] == [1]
 
 
-async def test_shadow_stands_in_nobodys_way_and_nobody_in_its(store: Database, host: Host) -> None:
+async def test_shadow_mode_blocks_no_session_and_is_blocked_by_none(store: Database, host: Host) -> None:
     execution_id = await host.add_execution()
     copy = await a_copy(host, execution_id)
     async with host.holding(execution_id):
@@ -81,8 +81,8 @@ async def test_shadow_record_is_never_decided_again(store: Database, host: Host)
     )
     [record] = await host.letters()
     assert record["outcome"] == "unknown_execution"
-    assert await records_sql.reprocessable(store, [Outcome.UNKNOWN_EXECUTION]) == []
-    assert await records_sql.due_for_reprocess(store) == []
+    assert await reprocess_sql.reprocessable(store, [Outcome.UNKNOWN_EXECUTION]) == []
+    assert await reprocess_sql.due_for_reprocess(store) == []
     reprocessor = a_reprocessor(store)
     assert await reprocessor.reprocess(record["id"]) is None
     assert (await host.execution(execution_id))["status"] == "scheduled"

@@ -11,7 +11,7 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.cli.open_collector import open_doctor
+from dlq_handler.cli.open import open_doctor
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis.diagnose import diagnose_for_doctor
 from dlq_handler.diagnosis.diagnosis import Diagnosis
@@ -64,14 +64,14 @@ class Patient:
             await (await channel.get_queue(queue)).consume(ignore, consumer_tag=tag)
             yield
 
-    async def tags_are_told(self, queue: str, count: int) -> None:
+    async def tags_are_listed(self, queue: str, count: int) -> None:
         """The management API hears of consumers a little later than they are there."""
         api = management_api_of(self.settings)
 
-        async def told() -> bool:
+        async def are_listed() -> bool:
             return len(await api.consumer_tags(queue)) == count
 
-        await eventually(told)
+        await eventually(are_listed)
 
 
 @pytest.fixture
@@ -108,5 +108,5 @@ async def patient(
 @pytest.fixture
 async def sidecar(patient: Patient) -> AsyncIterator[None]:
     async with a_taker(patient.store, patient.amqp_url):
-        await patient.tags_are_told("attune.dlx.queue", 1)
+        await patient.tags_are_listed("attune.dlx.queue", 1)
         yield

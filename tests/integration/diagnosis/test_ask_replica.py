@@ -1,4 +1,4 @@
-"""A command asks the sidecar beside it for its gate, by the page that every scrape reads."""
+"""A command asks the replica beside it for its safety gate, by /readyz."""
 
 import asyncio
 import socket
@@ -12,8 +12,7 @@ from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate import GateCause
-from dlq_handler.web.listener import Listener
-from dlq_handler.web.ops import ops_app
+from dlq_handler.web.listeners import Listener, ops_app
 from sandbox.servers.ports import free_port
 from tests.support.eventually import eventually
 

@@ -6,7 +6,7 @@ from typing import Any
 import aio_pika
 import pytest
 
-from dlq_handler.cli.canary import open_run
+from dlq_handler.cli.open import open_canary_run
 from dlq_handler.settings import load
 from dlq_handler.topology.canary import CANARY_QUEUE
 from dlq_handler.topology.canary_run import CanaryRunReport, Conclusion, Problem, Stage
@@ -22,7 +22,7 @@ async def run(
     patient: Patient, count: int = 4, *, limit: float = 2.0, environment: dict[str, str] | None = None
 ) -> CanaryRunReport:
     settings = load(None, patient.environment | (environment or {})).settings
-    async with open_run(settings, limit_seconds=limit, say=patient.said.append) as opened:
+    async with open_canary_run(settings, limit_seconds=limit, say=patient.said.append) as opened:
         return await opened.run(count)
 
 
@@ -36,11 +36,11 @@ async def on_intake(patient: Patient, change: str, *arguments: Any) -> None:
 
 @pytest.mark.usefixtures("sidecar")
 async def test_canaries_arrive_with_the_keys_of_all_workers_in_turn(patient: Patient) -> None:
-    told = await run(patient, 5)
+    report = await run(patient, 5)
 
-    assert (told.conclusion, told.problem) == (Conclusion.ARRIVED, None), told
-    assert [one.worker_id for one in told.canaries] == [1, 2, 1, 2, 1]
-    for one in told.canaries:
+    assert (report.conclusion, report.problem) == (Conclusion.ARRIVED, None), report
+    assert [one.worker_id for one in report.canaries] == [1, 2, 1, 2, 1]
+    for one in report.canaries:
         assert (one.stage, one.received_by) == (Stage.RECEIVED, "dlq-handler.one")
         assert one.confirmed_seconds is not None
         assert one.expired_seconds is not None
@@ -60,49 +60,53 @@ async def test_a_missing_binding_ends_the_canaries_of_that_worker_after_their_ex
 ) -> None:
     await on_intake(patient, "unbind", topology.DLX, topology.dispatch_key(2))
 
-    told = await run(patient, environment=environment)
+    report = await run(patient, environment=environment)
 
-    assert (told.conclusion, told.problem) == (Conclusion.NOT_ARRIVED, Problem.BROKEN_ROUTE), told
-    assert [(one.worker_id, one.stage, one.problem) for one in told.canaries] == [
+    assert (report.conclusion, report.problem) == (Conclusion.NOT_ARRIVED, Problem.BROKEN_ROUTE), report
+    assert [(one.worker_id, one.stage, one.problem) for one in report.canaries] == [
         (1, Stage.RECEIVED, None),
         (2, Stage.EXPIRED, Problem.BROKEN_ROUTE),
     ] * 2
-    assert all(one.expired_seconds is not None and one.expired_seconds < 2 for one in told.canaries)
-    assert "The route is broken for worker 2." in told.explanation
+    assert all(one.expired_seconds is not None and one.expired_seconds < 2 for one in report.canaries)
+    assert "The route is broken for worker 2." in report.explanation
 
 
 async def test_without_a_replica_nothing_is_sent(patient: Patient) -> None:
-    told = await run(patient)
+    report = await run(patient)
 
-    assert (told.conclusion, told.problem, told.canaries) == (Conclusion.UNKNOWN, Problem.NO_REPLICA, ())
+    assert (report.conclusion, report.problem, report.canaries) == (
+        Conclusion.UNKNOWN,
+        Problem.NO_REPLICA,
+        (),
+    )
     await nothing_was_sent(patient)
 
 
 async def test_a_stock_executor_alone_is_no_replica(patient: Patient) -> None:
     async with patient.consumed(INTAKE, "executor.dlq"):
-        await patient.tags_are_told(INTAKE, 1)
-        told = await run(patient)
+        await patient.tags_are_listed(INTAKE, 1)
+        report = await run(patient)
 
-    assert (told.conclusion, told.problem) == (Conclusion.UNKNOWN, Problem.NO_REPLICA)
+    assert (report.conclusion, report.problem) == (Conclusion.UNKNOWN, Problem.NO_REPLICA)
     await nothing_was_sent(patient)
 
 
 @pytest.mark.usefixtures("sidecar")
 async def test_another_consumer_that_may_have_received_them_is_named(patient: Patient) -> None:
     async with patient.consumed(INTAKE, "executor.dlq"):
-        await patient.tags_are_told(INTAKE, 2)
-        told = await run(patient)
+        await patient.tags_are_listed(INTAKE, 2)
+        report = await run(patient)
 
-    assert (told.conclusion, told.problem) == (Conclusion.NOT_ARRIVED, Problem.OTHER_CONSUMER)
-    assert "'executor.dlq'" in told.explanation
-    assert {one.stage for one in told.canaries} == {Stage.RECEIVED, Stage.EXPIRED}
+    assert (report.conclusion, report.problem) == (Conclusion.NOT_ARRIVED, Problem.OTHER_CONSUMER)
+    assert "'executor.dlq'" in report.explanation
+    assert {one.stage for one in report.canaries} == {Stage.RECEIVED, Stage.EXPIRED}
 
 
 async def test_a_consumer_of_unknown_owner_is_no_proof_of_a_broken_route(patient: Patient) -> None:
     async with patient.consumed(INTAKE, "who?"):
-        told = await run(patient, limit=1, environment=NO_API)
+        report = await run(patient, limit=1, environment=NO_API)
 
-    assert (told.conclusion, told.problem) == (Conclusion.NOT_ARRIVED, Problem.UNIDENTIFIED_CONSUMER)
+    assert (report.conclusion, report.problem) == (Conclusion.NOT_ARRIVED, Problem.UNIDENTIFIED_CONSUMER)
 
 
 @pytest.mark.usefixtures("sidecar")
@@ -115,29 +119,29 @@ async def test_of_canaries_whose_queue_was_deleted_the_expiry_is_unknown(patient
         connection = await aio_pika.connect(patient.amqp_url)
         async with connection:
             await (await connection.channel()).queue_delete(CANARY_QUEUE)
-    told = running.result()
+    report = running.result()
 
-    assert (told.conclusion, told.problem) == (Conclusion.NOT_ARRIVED, Problem.NOT_EXPIRED)
-    assert [one.stage for one in told.canaries] == [Stage.CONFIRMED, Stage.CONFIRMED]
+    assert (report.conclusion, report.problem) == (Conclusion.NOT_ARRIVED, Problem.NOT_EXPIRED)
+    assert [one.stage for one in report.canaries] == [Stage.CONFIRMED, Stage.CONFIRMED]
 
 
 @pytest.mark.usefixtures("sidecar")
 async def test_without_a_worker_there_is_no_key_to_send_with(patient: Patient) -> None:
     await patient.host.session.execute("DELETE FROM worker")
-    told = await run(patient)
-    assert (told.conclusion, told.problem) == (Conclusion.UNKNOWN, Problem.NO_WORKER)
+    report = await run(patient)
+    assert (report.conclusion, report.problem) == (Conclusion.UNKNOWN, Problem.NO_WORKER)
 
 
 @pytest.mark.parametrize(
     ("variable", "url"),
     [
         ("ATTUNE__MESSAGE_QUEUE__URL", "amqp://guest:guest@127.0.0.1:1/"),
-        ("ATTUNE__DATABASE__URL", "postgresql://nobody@127.0.0.1:1/none"),
+        ("ATTUNE__DATABASE__URL", "postgresql://user@127.0.0.1:1/none"),
     ],
 )
 async def test_a_server_that_is_away_makes_it_unknown(patient: Patient, variable: str, url: str) -> None:
-    told = await run(patient, environment={variable: url})
-    assert (told.conclusion, told.problem) == (Conclusion.UNKNOWN, Problem.UNAVAILABLE)
+    report = await run(patient, environment={variable: url})
+    assert (report.conclusion, report.problem) == (Conclusion.UNKNOWN, Problem.UNAVAILABLE)
 
 
 @pytest.mark.usefixtures("sidecar")

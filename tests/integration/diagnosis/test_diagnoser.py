@@ -10,11 +10,11 @@ import pytest
 
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
-from dlq_handler.diagnosis import diagnoses_sql
+from dlq_handler.diagnosis import diagnoses_sql, shared_view_sql
 from dlq_handler.diagnosis.check_replica import Patience
 from dlq_handler.diagnosis.collector_database import CollectorOptions, collect_from_database
 from dlq_handler.diagnosis.diagnoser import TOO_OLD_SECONDS, Diagnoser, Observed
-from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, conclusion_of
+from dlq_handler.diagnosis.diagnosis import Check, Diagnosis, Health, conclusion_of
 from dlq_handler.diagnosis.observe import observe
 from dlq_handler.diagnosis.view import WITHOUT_DATABASE, BrokerFact, DatabaseFact, LeaderFact, Unknown, View
 from dlq_handler.endings.database_watch import DatabaseWatch
@@ -26,7 +26,7 @@ from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.options import MonitorOptions
 from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy
-from tests.support.views import NOW, POLICY, a_brake, a_queue, a_view, collector_of
+from tests.support.views import NOW, POLICY, a_brake, a_queue, a_view, a_worker, collector_of
 
 AWAY = BrokerFact(error="no route to host")
 MINUTE = timedelta(minutes=1)
@@ -85,17 +85,20 @@ async def test_a_look_that_fails_for_long_does_not_leave_it_green(
     assert (await replica.look(2)).health is Health.OK
 
 
-async def test_a_sidecar_that_comes_back_tells_nobody_to_start_one(store: Database) -> None:
+async def test_a_replica_that_is_back_does_not_advise_to_start_one(store: Database) -> None:
     replica = Replica(store)
     await replica.look(database=DatabaseFact(is_unreachable=True, error="away"), leader=Unknown("away"))
 
     await replica.look(1, leader=LeaderFact(is_held=False), intake=a_queue("intake", count=0))
 
-    told = {one.check.value: one for one in replica.seen.diagnoses}
-    assert (told["timeout monitor"].health, told["replicas"].health) == (Health.UNKNOWN, Health.UNKNOWN)
+    by_check = {one.check.value: one for one in replica.seen.diagnoses}
+    assert (by_check["timeout monitor"].health, by_check["replicas"].health) == (
+        Health.UNKNOWN,
+        Health.UNKNOWN,
+    )
 
 
-async def test_a_problem_is_dated_by_its_first_sight_also_by_a_process_that_came_later(
+async def test_a_problem_is_dated_by_its_first_observation_also_by_a_later_process(
     store: Database,
 ) -> None:
     first = Replica(store)
@@ -108,7 +111,7 @@ async def test_a_problem_is_dated_by_its_first_sight_also_by_a_process_that_came
     assert (await second.look(11, broker=AWAY)).since == NOW + 11 * MINUTE
 
 
-async def test_changes_are_recorded_and_told_by_the_leader_alone(store: Database) -> None:
+async def test_changes_are_recorded_by_the_leader_alone(store: Database) -> None:
     leader, other = Replica(store), Replica(store, "two")
     await leader.leadership.tick()
     for minute, changed in ((0, {}), (1, {}), (2, {"broker": AWAY}), (3, {"broker": AWAY}), (4, {})):
@@ -165,7 +168,7 @@ async def test_a_night_without_a_database_is_on_record_in_the_morning(store: Dat
     ]
 
 
-async def test_what_nobody_can_see_for_a_while_keeps_its_date(store: Database) -> None:
+async def test_a_problem_that_is_unknown_for_a_while_keeps_its_date(store: Database) -> None:
     replica = Replica(store)
     await replica.look(0, broker=AWAY)
     assert (await replica.look(1, broker=Unknown("no answer"))).health is Health.UNKNOWN
@@ -282,6 +285,44 @@ async def test_a_trip_of_the_brake_is_shown_before_the_next_observation(store: D
     replica.diagnoser._brake = cast("Brake", SimpleNamespace(recent_view=lambda: later))
 
     assert (replica.seen.diagnoses[0].check, replica.seen.diagnoses[0].since) == ("brake", NOW)
+
+
+async def test_a_restarted_replica_shows_the_last_shared_view_until_it_knows_more(store: Database) -> None:
+    """OS7 of the operating review: the first page after a restart said unknown, and left out a worker."""
+    now = await database_time(store)
+    minutes = (now - NOW) / MINUTE
+    before = Replica(store)
+    await before.leadership.tick()
+    assert (await before.look(minutes, workers=(a_worker(silent_seconds=400),))).check is Check.WORKERS
+    since = before.seen.diagnoses[0].since
+    assert since is not None
+    stop = asyncio.Event()
+    stop.set()
+    await before.diagnoser.run(stop)
+    kept = await shared_view_sql.read_shared(store)
+    assert kept is not None
+    assert not kept.is_valid, "commands do not report it as if a replica still ran"
+
+    after = Replica(store)
+    await after.leadership.tick()
+    shown: list[Diagnosis] = []
+
+    async def collect() -> View:
+        shown.append(after.seen.diagnoses[0])
+        return await collect_own()
+
+    collect_own = after.diagnoser._collector.collect
+    after.diagnoser._collector.collect = collect  # type: ignore[method-assign]  # what is shown until it answers
+    # It has just connected, so it does not know by itself whether the worker is unavailable.
+    own = (a_worker(silent_seconds=400, watched_seconds=1),)
+    known = await after.look(minutes + 0.1, workers=own)
+
+    for one in (shown[0], known):
+        assert (one.check, one.health, one.since) == (Check.WORKERS, Health.PROBLEM, since)
+    unheard = (a_worker(silent_seconds=390, watched_seconds=1),)
+    assert (await after.look(minutes + 0.2, workers=unheard)).health is Health.UNKNOWN, (
+        "it has sent a heartbeat"
+    )
 
 
 async def test_a_shared_view_that_is_too_old_is_not_read(store: Database) -> None:

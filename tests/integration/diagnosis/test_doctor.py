@@ -4,14 +4,16 @@ A sidecar takes part only where a test is about who consumes: it costs seconds u
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit, urlunsplit
 
 import aio_pika
 import pytest
 
+from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, conclusion_of
 from dlq_handler.host.rights import attune_rights, host_grants, own_grants
-from dlq_handler.topology.permissions import broker_permissions
+from dlq_handler.topology.blueprint import broker_permissions
 from sandbox.attune import topology
 from sandbox.servers import RabbitMQ
 from sandbox.servers.ports import free_port
@@ -46,7 +48,7 @@ async def test_a_healthy_world_is_ok_in_every_line(patient: Patient) -> None:
     assert await patient.host.letters() == []
 
 
-async def test_a_stock_world_without_a_sidecar_is_told_what_is_missing_and_what_to_do(
+async def test_without_a_sidecar_the_doctor_names_what_is_missing_and_what_to_do(
     patient: Patient,
 ) -> None:
     await patient.host.session.execute("DROP SCHEMA dlq_handler CASCADE")
@@ -80,7 +82,7 @@ async def test_a_binding_that_is_missing_loses_the_canary_of_that_worker_alone(p
 @pytest.mark.usefixtures("sidecar")
 async def test_a_foreign_consumer_is_a_problem_and_takes_canaries(patient: Patient) -> None:
     async with patient.consumed(INTAKE, "executor.dlq"):
-        await patient.tags_are_told(INTAKE, 2)
+        await patient.tags_are_listed(INTAKE, 2)
         seen = await patient.examined(with_canary=True)
 
     assert ill(seen) == {"other consumers": Health.PROBLEM, "canary": Health.PROBLEM}
@@ -90,7 +92,7 @@ async def test_a_foreign_consumer_is_a_problem_and_takes_canaries(patient: Patie
 
 async def test_only_a_foreign_consumer_is_no_sidecar(patient: Patient) -> None:
     async with patient.consumed(INTAKE, "executor.dlq"):
-        await patient.tags_are_told(INTAKE, 1)
+        await patient.tags_are_listed(INTAKE, 1)
         seen = await patient.examined()
 
     assert ill(seen) == without_replica(other_consumers=Health.PROBLEM)
@@ -99,7 +101,7 @@ async def test_only_a_foreign_consumer_is_no_sidecar(patient: Patient) -> None:
 @pytest.mark.parametrize(
     ("check", "queue"), [("completions", topology.COMPLETED_QUEUE), ("requests", topology.REQUESTS_QUEUE)]
 )
-async def test_a_queue_of_the_executors_without_a_consumer_or_gone_is_a_problem(
+async def test_a_missing_or_unconsumed_queue_of_the_executor_is_a_problem(
     patient: Patient, check: str, queue: str
 ) -> None:
     connection = await aio_pika.connect(patient.amqp_url)
@@ -196,7 +198,7 @@ async def test_a_right_that_the_broker_refuses_is_named_one_by_one(
     cases = {
         "": (printed.configure, printed.write, printed.read),
         "configure on queue 'worker.1.executions'": (
-            printed.configure.replace("worker", "nobody"), printed.write, printed.read
+            printed.configure.replace("worker", "another"), printed.write, printed.read
         ),
         "write on exchange 'attune.executions'": (
             printed.configure, printed.write.replace("executions", "nothing"), printed.read
@@ -223,14 +225,14 @@ async def test_a_right_that_the_broker_refuses_is_named_one_by_one(
         await rabbitmq.ask("DELETE", f"users/{user}")
 
     assert found.pop("")[0] == without_replica(), "the printed rights are enough"
-    assert {right: told for right, (_, told) in found.items()} == {
+    assert {right: found_text for right, (_, found_text) in found.items()} == {
         right: f"The broker's user lacks {right}." for right in found
     }
     assert all(lines == without_replica(broker_rights=Health.PROBLEM) for lines, _ in found.values())
 
 
 @pytest.mark.usefixtures("sidecar")
-async def test_without_the_management_api_what_rests_on_it_cannot_be_told(patient: Patient) -> None:
+async def test_without_the_management_api_its_checks_are_unknown(patient: Patient) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     seen = await patient.examined(ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL=nowhere)
 
@@ -269,6 +271,21 @@ async def test_a_database_that_is_away_is_one_problem_and_the_broker_is_examined
     }  # fmt: skip
 
 
+async def test_the_clock_of_a_broker_on_this_machine_is_not_called_behind(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Date of the management API has whole seconds and may be a second old."""
+
+    async def clock(_: ManagementApi) -> datetime:
+        return datetime.now(UTC) - timedelta(seconds=1.9)
+
+    monkeypatch.setattr(ManagementApi, "clock", clock)
+    found = (await patient.examined())["broker clock"]
+
+    assert found.health is Health.OK
+    assert found.explanation == "The broker's clock is less than 3 s from the database's."
+
+
 async def test_doctor_names_the_rule_that_applies_to_restarted_workers(patient: Patient) -> None:
     off = (await patient.examined(ATTUNE__DLQ_HANDLER__WORKER__RECONNECTS="true"))["worker restarts"]
     patient.environment["ATTUNE__DLQ_HANDLER__WORKER__RECONNECTS"] = "false"
@@ -280,7 +297,7 @@ async def test_doctor_names_the_rule_that_applies_to_restarted_workers(patient: 
     assert "300 s where it has none" in unseen.explanation
 
 
-async def test_a_canary_that_is_off_and_dead_lettering_that_is_off_are_told(patient: Patient) -> None:
+async def test_a_disabled_canary_and_disabled_dead_lettering_are_named(patient: Patient) -> None:
     no_canary = await patient.examined(with_canary=True, ATTUNE__DLQ_HANDLER__CANARY__ENABLED="false")
     no_letters = await patient.examined(
         with_canary=True, ATTUNE__MESSAGE_QUEUE__RABBITMQ__DEAD_LETTER__ENABLED="false"

@@ -15,10 +15,10 @@ from dlq_handler.endings import outbox_sql
 from dlq_handler.endings.outbox_sql import Lease
 from dlq_handler.errors import GrantsMissing
 from dlq_handler.host import workers_sql
+from dlq_handler.host.executions_sql import already_retried
 from dlq_handler.host.grants_sql import missing_grants, read_database
 from dlq_handler.host.reconcile_sql import count_leaked_slots
 from dlq_handler.host.rights import host_grants, own_grants
-from dlq_handler.host.workflow_tasks_sql import already_retried
 from sandbox.attune.database import bare_connection
 from sandbox.servers import PostgreSQL
 from tests.support.host_tables import Host, commit_batch
@@ -66,7 +66,9 @@ async def test_role_with_the_printed_grants_does_the_whole_job(role: Role, host:
     )
     execution_id = await host.add_execution(enforcement=enforcement)
     entries = await commit_batch(store, [await host.letter_for(execution_id)], holder="me")
-    await outbox_sql.put_back(store, {entries[0].id: "refused"}, possibly_published=[], max_backoff_seconds=0)
+    await outbox_sql.put_back(
+        store, {entries[0].id: "refused"}, unroutable=[], possibly_published=[], max_backoff_seconds=0
+    )
     entries = await outbox_sql.claim_due(
         store, Lease(holder="me", seconds=60, taken_at=monotonic_seconds()), limit=1
     )
@@ -80,7 +82,7 @@ async def test_role_with_the_printed_grants_does_the_whole_job(role: Role, host:
     assert (await host.execution(execution_id))["status"] == "failed"
 
 
-async def test_printed_grants_suffice_when_somebody_else_migrated(
+async def test_printed_grants_suffice_when_another_role_migrated(
     role: Role, store: Database, host: Host
 ) -> None:
     await role.run_as_admin(*await role.grants())
@@ -145,7 +147,7 @@ async def test_missing_grant_is_named_and_no_letter_is_recorded_over_it(
     assert (await host.execution(execution_id))["status"] == "scheduled"
 
 
-async def test_role_without_any_grant_is_told_everything_at_once(role: Role, store: Database) -> None:
+async def test_all_missing_grants_of_a_role_are_reported_at_once(role: Role, store: Database) -> None:
     missing = await missing_grants(role.store)
     assert {"USAGE on schema attune", "USAGE on schema dlq_handler", "SELECT on attune.worker"} <= set(
         missing

@@ -11,7 +11,7 @@ from typing import Any
 import aio_pika
 import pytest
 
-from dlq_handler.cli.open_collector import open_collector
+from dlq_handler.cli.open import open_collector
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import OF_EVERY_VIEW, Diagnosis, Health, conclusion_of
 from dlq_handler.history import events_sql
@@ -67,9 +67,7 @@ async def run_by_cron(sidecar: SidecarProcess) -> str:
     return out + err
 
 
-async def test_a_healthy_world_is_ok_and_stops_being_so_when_the_sidecar_is_gone(
-    patient: Patient, tmp_path: Path
-) -> None:
+async def test_a_healthy_world_is_ok_until_the_sidecar_ends(patient: Patient, tmp_path: Path) -> None:
     async with workers_that_consume(patient, 1, 2), a_sidecar(patient, tmp_path) as sidecar:
         port = {"ATTUNE__DLQ_HANDLER__HTTP__PORT": str(sidecar.port)}
 
@@ -108,19 +106,19 @@ async def test_a_healthy_world_is_ok_and_stops_being_so_when_the_sidecar_is_gone
             assert code == 1, out
             return code, json.loads(out)
 
-        code, told = await eventually(status_misses_it, timeout=150)
+        code, answer = await eventually(status_misses_it, timeout=150)
         mailed = (await run_by_cron(sidecar)).splitlines()
 
     assert [line.split("\t")[0] for line in mailed[:2]] == ["STATE", "problem"]
     assert not [line for line in mailed if line.startswith("ok")]
     assert code == 1
-    assert told["conclusion"] == "problem"
-    first = told["diagnoses"][0]
+    assert answer["conclusion"] == "problem"
+    first = answer["diagnoses"][0]
     assert (first["component"], first["check"]) == ("dlq-handler", "replicas")
     assert first["runbook"] == "docs/runbook.md#dlq-not-processed"
 
 
-async def test_without_a_sidecar_all_else_is_told_from_the_servers(patient: Patient) -> None:
+async def test_without_a_sidecar_all_other_checks_are_made_on_the_servers(patient: Patient) -> None:
     async with workers_that_consume(patient, 1, 2):
         found = await diagnoses(patient)
 
@@ -133,7 +131,7 @@ async def test_without_a_sidecar_all_else_is_told_from_the_servers(patient: Pati
     assert next(iter(found)) == "replicas", "the worst first"
 
 
-async def test_a_worker_that_is_gone_is_named_with_its_harm_and_since_when(patient: Patient) -> None:
+async def test_an_unavailable_worker_is_named_with_its_harm_and_since_when(patient: Patient) -> None:
     silent_at = datetime.now(UTC) - timedelta(minutes=31, seconds=40)
     await patient.host.session.execute(
         "UPDATE worker SET last_heartbeat = $1, name = 'worker-python', status = 'inactive' WHERE id = 1",
@@ -161,7 +159,7 @@ async def test_a_worker_that_is_gone_is_named_with_its_harm_and_since_when(patie
     assert found["worker queue"].health is OK, "of one that is gone no consumer is expected"
 
 
-async def test_a_worker_that_reports_and_does_not_consume_hangs_or_has_a_backlog_is_told(
+async def test_a_worker_without_consumer_or_with_a_backlog_is_reported(
     patient: Patient,
 ) -> None:
     await patient.host.add_executions(2, worker=2)
@@ -191,10 +189,10 @@ async def test_workers_that_report_without_consuming_are_named_though_no_message
         await patient.host.session.execute("UPDATE worker SET last_heartbeat = now()")
         found = await diagnoses(patient)
         assert conclusion_of(found.values()) is PROBLEM
-        told = found["services"]
-        assert told.health is PROBLEM, told
-        assert "(1) and " in told.explanation
-        return told
+        services = found["services"]
+        assert services.health is PROBLEM, services
+        assert "(1) and " in services.explanation
+        return services
 
     async with a_sidecar(patient, tmp_path):
         named = await eventually(are_named, timeout=60)
@@ -210,9 +208,9 @@ async def test_a_worker_that_reports_and_is_inactive_is_named(patient: Patient, 
             "UPDATE worker SET last_heartbeat = now(), status = CASE id WHEN 1 THEN 'inactive' ELSE 'active' END"
             "::worker_status"
         )
-        told = (await diagnoses(patient))["services"]
-        assert told.health is PROBLEM, told
-        return told
+        services = (await diagnoses(patient))["services"]
+        assert services.health is PROBLEM, services
+        return services
 
     async with workers_that_consume(patient, 1, 2), a_sidecar(patient, tmp_path):
         named = await eventually(is_named, timeout=60)
@@ -237,7 +235,7 @@ async def send_to_worker(patient: Patient, worker: int) -> None:
         await channel.default_exchange.publish(aio_pika.Message(b"{}"), f"worker.{worker}.executions")
 
 
-async def test_what_our_own_tables_say_is_told(patient: Patient) -> None:
+async def test_problems_in_our_own_tables_are_reported(patient: Patient) -> None:
     letters = [
         a_dead_letter(key=f"odd-{number}", execution_id=None, parse_error="no JSON") for number in range(3)
     ]
@@ -245,7 +243,8 @@ async def test_what_our_own_tables_say_is_told(patient: Patient) -> None:
     execution = await patient.host.add_execution(worker=1)
     await commit_batch(patient.store, [await patient.host.letter_for(execution)])
     await patient.host.session.execute(
-        "UPDATE dlq_handler.outbox SET created_at = now() - interval '10 minutes', last_error = 'unroutable';"
+        "UPDATE dlq_handler.outbox SET created_at = now() - interval '10 minutes', problem = 'unroutable',"
+        " last_error = 'NO_ROUTE';"
         "UPDATE dlq_handler.brake SET tripped_at = now(), tripped_by = 'one', explanation = '600 executions ended'"
     )
     found = await diagnoses(patient)
@@ -254,10 +253,10 @@ async def test_what_our_own_tables_say_is_told(patient: Patient) -> None:
     assert found["brake"].health is PROBLEM
     assert found["brake"].evidence[0] == "600 executions ended"
     assert found["publishing"].health is PROBLEM
-    assert found["publishing"].evidence == ("last error: unroutable",)
+    assert found["publishing"].evidence == ("last error: unroutable: NO_ROUTE",)
 
 
-async def test_nobody_is_there_since_the_last_sidecar_stopped_in_good_order(patient: Patient) -> None:
+async def test_no_replica_runs_since_the_last_one_stopped_cleanly(patient: Patient) -> None:
     stopped_at = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
     async with patient.store.transaction() as tx:
         for minutes in (5, 0):
@@ -293,7 +292,7 @@ async def test_what_the_executor_rejected_for_want_of_a_worker_is_no_fault_of_th
     assert "the scheduler also rejected the requests of 1 execution(s)" in found.evidence[0]
 
 
-async def test_a_database_that_is_away_is_first_and_what_rests_on_it_cannot_be_told(
+async def test_an_unreachable_database_comes_first_and_its_checks_are_unknown(
     patient: Patient, tmp_path: Path
 ) -> None:
     nowhere = f"postgresql://127.0.0.1:{free_port()}/attune"
@@ -313,7 +312,7 @@ async def test_a_database_that_is_away_is_first_and_what_rests_on_it_cannot_be_t
     assert out.splitlines()[1].startswith("problem\tdatabase\tdatabase\t")
 
 
-async def test_a_broker_that_is_away_is_first_and_the_workers_are_told_of_all_the_same(
+async def test_an_unreachable_broker_comes_first_and_workers_are_still_reported(
     patient: Patient,
 ) -> None:
     await patient.host.session.execute(

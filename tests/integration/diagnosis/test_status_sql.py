@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dlq_handler.database.engine import Database
-from dlq_handler.dead_letters import batch_sql, groups_sql, search_sql
+from dlq_handler.dead_letters import groups_sql, records_sql, search_sql
 from dlq_handler.dead_letters import records_sql as letters
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.filter import LetterFilter
 from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.listing import LetterFilter
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.diagnosis import status_sql as status
 from dlq_handler.diagnosis.status_sql import Harm
@@ -25,7 +25,7 @@ REQUESTS = "attune.execution.requests.queue"
 async def record(store: Database, letter: DeadLetter, outcome: Outcome) -> None:
     async with store.transaction() as tx:
         entry = Entry(letter=letter, outcome=outcome, explanation="because")
-        await groups_sql.count_letters(tx, await batch_sql.record_letters(tx, [entry], replica="here"))
+        await groups_sql.count_letters(tx, await records_sql.record_letters(tx, [entry], replica="here"))
 
 
 async def move_back(host: Host, by: timedelta) -> None:
@@ -92,7 +92,7 @@ async def test_what_was_declined_or_failed_its_execution_after_all_is_not_unusab
     assert seen.first_at is None
 
 
-async def test_harm_is_told_of_the_worker_in_whose_queue_letters_died(store: Database, host: Host) -> None:
+async def test_harm_belongs_to_the_worker_in_whose_queue_letters_died(store: Database, host: Host) -> None:
     await record(store, a_dead_letter(key="earlier"), Outcome.FAILED)
     await move_back(host, timedelta(hours=2))
     await record(store, a_dead_letter(key="before"), Outcome.FAILED)

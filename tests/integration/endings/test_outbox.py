@@ -1,7 +1,7 @@
 """The outbox: who may publish what, and when."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -13,14 +13,14 @@ from dlq_handler.database import expiry_sql
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.endings import outbox_sql
-from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
+from dlq_handler.endings.outbox_sql import Lease, OutboxEntry, OutboxProblem
+from dlq_handler.host.executions_sql import already_retried
 from dlq_handler.host.messages import ExecutionMessage
-from dlq_handler.host.workflow_tasks_sql import already_retried
 from tests.integration.timeouts.test_stale import nodes
 from tests.support.host_tables import Host, commit_batch
 
 
-def a_notice(execution_id: int, *, message_id: UUID | None = None) -> ExecutionMessage:
+def a_completion_event(execution_id: int, *, message_id: UUID | None = None) -> ExecutionMessage:
     return ExecutionMessage(
         message_id=str(message_id or uuid4()),
         correlation_id=str(uuid4()),
@@ -36,9 +36,11 @@ def a_lease(holder: str) -> Lease:
     return Lease(holder=holder, seconds=60, taken_at=monotonic_seconds())
 
 
-async def add(store: Database, *notices: ExecutionMessage, holder: str | None = None) -> list[OutboxEntry]:
+async def add(
+    store: Database, *completions: ExecutionMessage, holder: str | None = None
+) -> list[OutboxEntry]:
     async with store.transaction() as tx:
-        return await outbox_sql.add_to_outbox(tx, notices, lease=a_lease(holder) if holder else None)
+        return await outbox_sql.add_to_outbox(tx, completions, lease=a_lease(holder) if holder else None)
 
 
 async def claim(store: Database, *, holder: str = "me", limit: int = 100) -> list[OutboxEntry]:
@@ -49,37 +51,54 @@ def executions(entries: Sequence[OutboxEntry]) -> list[int]:
     return [entry.message.execution_id for entry in entries]
 
 
+async def put_back(
+    store: Database,
+    errors: Mapping[int, str],
+    *,
+    unroutable: Collection[int] = (),
+    possibly_published: Collection[int] = (),
+    most: float = 60,
+) -> None:
+    await outbox_sql.put_back(
+        store,
+        errors,
+        unroutable=unroutable,
+        possibly_published=possibly_published,
+        max_backoff_seconds=most,
+    )
+
+
 async def end_leases(host: Host) -> None:
     await host.session.execute("UPDATE dlq_handler.outbox SET lease_until = now() - interval '1 second'")
 
 
-async def test_fresh_notice_is_leased_to_its_writer_and_to_nobody_else(store: Database) -> None:
-    notice = a_notice(1)
+async def test_fresh_completion_event_is_leased_to_its_writer_only(store: Database) -> None:
+    completion = a_completion_event(1)
 
-    [entry] = await add(store, notice, holder="me")
+    [entry] = await add(store, completion, holder="me")
 
-    assert entry.message == notice
+    assert entry.message == completion
     assert await claim(store, holder="another") == []
 
 
-async def test_notice_written_without_a_holder_is_claimed_by_whoever_looks(store: Database) -> None:
-    assert await add(store, a_notice(1), a_notice(2)) == []
+async def test_completion_event_without_a_holder_is_claimed_by_the_next_scan(store: Database) -> None:
+    assert await add(store, a_completion_event(1), a_completion_event(2)) == []
     assert executions(await claim(store)) == [1, 2]
     assert await claim(store, holder="another") == []
 
 
-async def test_notice_whose_id_is_there_already_is_not_written_again(store: Database, host: Host) -> None:
+async def test_completion_event_with_a_known_id_is_not_written_again(store: Database, host: Host) -> None:
     message_id = uuid4()
-    await add(store, a_notice(1, message_id=message_id), holder="me")
+    await add(store, a_completion_event(1, message_id=message_id), holder="me")
 
-    assert await add(store, a_notice(1, message_id=message_id), holder="me") == []
+    assert await add(store, a_completion_event(1, message_id=message_id), holder="me") == []
     assert len(await host.outbox()) == 1
 
 
-async def test_later_notice_of_an_execution_waits_for_the_earlier_one(store: Database) -> None:
-    [first] = await add(store, a_notice(1), holder="me")
+async def test_later_completion_event_of_an_execution_waits_for_the_earlier_one(store: Database) -> None:
+    [first] = await add(store, a_completion_event(1), holder="me")
 
-    assert await add(store, a_notice(1), holder="me") == []
+    assert await add(store, a_completion_event(1), holder="me") == []
     assert await claim(store) == []
 
     await outbox_sql.mark_confirmed(store, [first.id])
@@ -87,12 +106,12 @@ async def test_later_notice_of_an_execution_waits_for_the_earlier_one(store: Dat
     assert second.id > first.id
 
 
-async def test_notice_that_was_put_back_still_holds_up_the_later_ones_of_its_execution_only(
+async def test_returned_completion_event_delays_only_later_ones_of_its_execution(
     store: Database,
 ) -> None:
-    [first] = await add(store, a_notice(1), holder="me")
-    await add(store, a_notice(1), a_notice(2))
-    await outbox_sql.put_back(store, {first.id: "unroutable"}, possibly_published=[], max_backoff_seconds=60)
+    [first] = await add(store, a_completion_event(1), holder="me")
+    await add(store, a_completion_event(1), a_completion_event(2))
+    await put_back(store, {first.id: "NO_ROUTE"}, unroutable=[first.id])
 
     assert executions(await claim(store)) == [2]
 
@@ -100,7 +119,7 @@ async def test_notice_that_was_put_back_still_holds_up_the_later_ones_of_its_exe
 async def test_entry_of_a_holder_that_died_is_adopted_when_its_lease_ends(
     store: Database, host: Host
 ) -> None:
-    [left_behind] = await add(store, a_notice(1), holder="dead")
+    [left_behind] = await add(store, a_completion_event(1), holder="dead")
     await end_leases(host)
 
     [adopted] = await claim(store)
@@ -109,14 +128,13 @@ async def test_entry_of_a_holder_that_died_is_adopted_when_its_lease_ends(
     assert await claim(store, holder="another") == []
 
 
-async def test_only_a_notice_without_an_answer_may_have_been_sent(store: Database, host: Host) -> None:
-    entries = await add(store, a_notice(1), a_notice(2), holder="me")
+async def test_only_a_completion_event_without_an_answer_may_have_been_sent(
+    store: Database, host: Host
+) -> None:
+    entries = await add(store, a_completion_event(1), a_completion_event(2), holder="me")
     refused, unanswered = (entry.id for entry in entries)
-    await outbox_sql.put_back(
-        store,
-        {refused: "unroutable", unanswered: "no answer"},
-        possibly_published=[unanswered],
-        max_backoff_seconds=0,
+    await put_back(
+        store, {refused: "refused", unanswered: "no answer"}, possibly_published=[unanswered], most=0
     )
     await host.session.execute("UPDATE dlq_handler.outbox SET next_attempt_at = now()")
 
@@ -127,7 +145,7 @@ async def test_only_a_notice_without_an_answer_may_have_been_sent(store: Databas
 
 
 async def test_confirmed_entry_is_never_claimed_again(store: Database, host: Host) -> None:
-    [entry] = await add(store, a_notice(1), holder="me")
+    [entry] = await add(store, a_completion_event(1), holder="me")
     await end_leases(host)
     await outbox_sql.mark_confirmed(store, [entry.id])
 
@@ -137,8 +155,10 @@ async def test_confirmed_entry_is_never_claimed_again(store: Database, host: Hos
     )
 
 
-async def test_mark_tells_how_long_each_took_and_keeps_the_first_moment(store: Database, host: Host) -> None:
-    first, second = await add(store, a_notice(1), a_notice(2), holder="me")
+async def test_mark_returns_the_duration_of_each_and_keeps_the_first_moment(
+    store: Database, host: Host
+) -> None:
+    first, second = await add(store, a_completion_event(1), a_completion_event(2), holder="me")
     await host.session.execute(
         "UPDATE dlq_handler.outbox SET created_at = now() - interval '48 s', confirmed_at = now() WHERE id = $1",
         first.id,
@@ -149,14 +169,12 @@ async def test_mark_tells_how_long_each_took_and_keeps_the_first_moment(store: D
 
 
 async def test_refused_entry_waits_twice_as_long_each_time_up_to_a_limit(store: Database, host: Host) -> None:
-    await add(store, a_notice(1))
+    await add(store, a_completion_event(1))
     waits = []
     for _ in range(4):
         await host.session.execute("UPDATE dlq_handler.outbox SET next_attempt_at = now()")
         [entry] = await claim(store)
-        await outbox_sql.put_back(
-            store, {entry.id: "no\x00 route"}, possibly_published=[], max_backoff_seconds=3
-        )
+        await put_back(store, {entry.id: "no\x00 route"}, most=3)
         waits.append(
             await host.session.fetchval(
                 "SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::float FROM dlq_handler.outbox"
@@ -170,8 +188,8 @@ async def test_refused_entry_waits_twice_as_long_each_time_up_to_a_limit(store: 
 
 
 async def test_released_entries_are_free_at_once_and_others_stay_held(store: Database) -> None:
-    await add(store, a_notice(1), holder="me")
-    await add(store, a_notice(2), holder="another")
+    await add(store, a_completion_event(1), holder="me")
+    await add(store, a_completion_event(2), holder="another")
 
     await outbox_sql.release(store, holder="me")
 
@@ -179,13 +197,13 @@ async def test_released_entries_are_free_at_once_and_others_stay_held(store: Dat
 
 
 async def test_claim_takes_the_oldest_and_no_more_than_asked(store: Database) -> None:
-    await add(store, *(a_notice(number) for number in range(1, 6)))
+    await add(store, *(a_completion_event(number) for number in range(1, 6)))
     assert executions(await claim(store, limit=2)) == [1, 2]
     assert executions(await claim(store, limit=2)) == [3, 4]
 
 
-async def test_pending_tells_how_many_and_how_old(store: Database, host: Host) -> None:
-    await add(store, a_notice(1), a_notice(2))
+async def test_pending_has_count_and_age(store: Database, host: Host) -> None:
+    await add(store, a_completion_event(1), a_completion_event(2))
     await host.session.execute(
         "UPDATE dlq_handler.outbox SET created_at = now() - interval '1 hour' WHERE execution_id = 1"
     )
@@ -194,11 +212,37 @@ async def test_pending_tells_how_many_and_how_old(store: Database, host: Host) -
     assert 3600 <= waiting.oldest_age_seconds < 3700
 
 
+async def test_entry_is_unroutable_by_its_last_attempt_and_not_by_its_text(
+    store: Database, host: Host
+) -> None:
+    entries = await add(store, a_completion_event(1), a_completion_event(2), holder="me")
+    returned, refused = (entry.id for entry in entries)
+    await put_back(store, {returned: "NO_ROUTE", refused: "unroutable: so it says"}, unroutable=[returned])
+    assert (await outbox_sql.pending(store)).unroutable == 1
+    assert [row["problem"] for row in await host.outbox()] == [OutboxProblem.UNROUTABLE, None]
+
+    await put_back(store, {returned: "no answer"}, possibly_published=[returned])
+    assert (await outbox_sql.pending(store)).unroutable == 0
+    assert [row["problem"] for row in await host.outbox()] == [None, None]
+
+
+async def test_withheld_entry_is_closed_and_no_longer_counted_as_unroutable(
+    store: Database, host: Host
+) -> None:
+    [entry] = await add(store, a_completion_event(1), holder="me")
+    await put_back(store, {entry.id: "NO_ROUTE"}, unroutable=[entry.id])
+    await outbox_sql.mark_withheld(store, [entry.id])
+    [row] = await host.outbox()
+    assert row["problem"] == OutboxProblem.WITHHELD
+    assert row["confirmed_at"] is not None
+    assert (await outbox_sql.pending(store)).unroutable == 0
+
+
 async def test_scan_takes_old_confirmed_entries_and_nothing_else(
     store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry_sql, "BATCH_SIZE", 2)
-    entries = await add(store, *(a_notice(number) for number in range(1, 8)), holder="me")
+    entries = await add(store, *(a_completion_event(number) for number in range(1, 8)), holder="me")
     await outbox_sql.mark_confirmed(store, [entry.id for entry in entries[:6]])
     await host.session.execute(
         "UPDATE dlq_handler.outbox SET created_at = now() - interval '2 hours' WHERE execution_id <> 1"
@@ -208,7 +252,7 @@ async def test_scan_takes_old_confirmed_entries_and_nothing_else(
     assert [row["execution_id"] for row in await host.outbox()] == [1, 7]
 
 
-async def test_fresh_notices_of_a_batch_come_back_leased(store: Database, host: Host) -> None:
+async def test_fresh_completion_events_of_a_batch_are_returned_leased(store: Database, host: Host) -> None:
     ids = await host.add_executions(3)
     letters = [await host.letter_for(execution_id) for execution_id in ids]
 
@@ -282,12 +326,12 @@ async def rows_read(tx: Transaction, sql: str, parameters: dict[str, object]) ->
     async with tx.connection.begin_nested() as attempt:
         [row] = (await tx.run(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", **parameters)).all()
         await attempt.rollback()
-    told = row[0] if isinstance(row[0], list) else json.loads(row[0])
-    scans = [node for node in nodes(told[0]["Plan"]) if node.get("Alias") in ("waiting", "outbox")]
+    plans = row[0] if isinstance(row[0], list) else json.loads(row[0])
+    scans = [node for node in nodes(plans[0]["Plan"]) if node.get("Alias") in ("waiting", "outbox")]
     read = sum(
         (scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0)) * scan["Actual Loops"] for scan in scans
     )
-    indexes = {node["Index Name"] for node in nodes(told[0]["Plan"]) if "Index Name" in node}
+    indexes = {node["Index Name"] for node in nodes(plans[0]["Plan"]) if "Index Name" in node}
     return int(read), indexes
 
 
@@ -307,7 +351,7 @@ async def test_neither_those_that_are_confirmed_nor_those_that_are_not_due_are_r
             confirmed=confirmed,
             waiting=waiting,
         )
-    await add(store, *(a_notice(number) for number in range(1_000_001, 1_000_004)))
+    await add(store, *(a_completion_event(number) for number in range(1_000_001, 1_000_004)))
     async with store.transaction() as tx:
         await tx.run("ANALYZE own.outbox")
     plain, read = Transaction.rows, dict[str, tuple[int, set[str]]]()
@@ -336,7 +380,7 @@ async def test_neither_those_that_are_confirmed_nor_those_that_are_not_due_are_r
 
 async def test_entries_are_claimed_in_the_order_in_which_they_became_due(store: Database, host: Host) -> None:
     """Else those that fail again and again would always come first."""
-    await add(store, *(a_notice(number) for number in (1, 2, 3)))
+    await add(store, *(a_completion_event(number) for number in (1, 2, 3)))
     await host.session.execute(
         "UPDATE dlq_handler.outbox SET next_attempt_at = now() - make_interval(secs => execution_id)"
     )

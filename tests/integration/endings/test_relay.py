@@ -9,13 +9,13 @@ from uuid import uuid4
 import pytest
 
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.broker.publisher import Publisher
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.endings import outbox_sql
 from dlq_handler.endings.options import OutboxOptions
-from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
+from dlq_handler.endings.outbox_sql import Lease, OutboxEntry, OutboxProblem
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.messages import ExecutionMessage
@@ -26,7 +26,7 @@ from tests.support.auditor import Auditor
 HOLDER = "this relay"
 
 
-def a_notice(execution_id: int, *, is_workflow_task: bool, routing_key: str) -> ExecutionMessage:
+def a_completion_event(execution_id: int, *, is_workflow_task: bool, routing_key: str) -> ExecutionMessage:
     message_id = uuid4()
     envelope = {
         "message_id": str(message_id),
@@ -78,15 +78,15 @@ class Fixture:
         leased_ago: float = 0.0,
         is_workflow_task: bool = False,
     ) -> list[OutboxEntry]:
-        notices = [
-            a_notice(number, is_workflow_task=is_workflow_task, routing_key=routing_key)
+        completions = [
+            a_completion_event(number, is_workflow_task=is_workflow_task, routing_key=routing_key)
             for number in execution_ids
         ]
         lease = (
             Lease(holder=holder, seconds=60, taken_at=monotonic_seconds() - leased_ago) if holder else None
         )
         async with self.store.transaction() as tx:
-            return await outbox_sql.add_to_outbox(tx, notices, lease=lease)
+            return await outbox_sql.add_to_outbox(tx, completions, lease=lease)
 
     async def pending(self) -> int:
         return (await outbox_sql.pending(self.store)).count
@@ -134,13 +134,13 @@ async def it(vhost: str, database: str) -> AsyncIterator[Fixture]:
 
 
 async def test_what_a_crash_left_is_claimed_published_and_marked(it: Fixture) -> None:
-    await it.write(1, 2, 3, holder="somebody who died")
+    await it.write(1, 2, 3, holder="a dead replica")
     await it.relay.tick()
     assert await it.pending() == 3, "another's lease is respected while it lasts"
     await it.end_waits()
     await it.relay.tick()
     assert await it.pending() == 0
-    assert sorted(await it.auditor.notice_counts()) == [1, 2, 3]
+    assert sorted(await it.auditor.completion_counts()) == [1, 2, 3]
 
 
 async def test_offered_entries_are_published_without_looking_at_the_table(it: Fixture) -> None:
@@ -151,18 +151,18 @@ async def test_offered_entries_are_published_without_looking_at_the_table(it: Fi
     assert it.counted("confirmed") == 2
 
 
-async def test_entry_whose_lease_could_end_meanwhile_is_left_to_whoever_claims_it(it: Fixture) -> None:
+async def test_entry_whose_lease_could_end_meanwhile_is_left_to_the_next_claim(it: Fixture) -> None:
     it.relay.offer(await it.write(1, holder=HOLDER, leased_ago=56))
     await it.relay.tick()
     assert await it.auditor.waiting() == 0
     assert await it.pending() == 1
 
 
-async def test_unroutable_notice_stays_backs_off_and_is_counted(it: Fixture) -> None:
-    await it.write(1, routing_key="nobody.listens")
+async def test_unroutable_completion_event_stays_backs_off_and_is_counted(it: Fixture) -> None:
+    await it.write(1, routing_key="no.consumer")
     await it.write(2)
     await it.relay.tick()
-    assert await it.auditor.notice_counts() == {2: 1}
+    assert await it.auditor.completion_counts() == {2: 1}
     assert await it.pending() == 1
     assert it.counted("unroutable") == 1
     await it.relay.tick()
@@ -175,11 +175,11 @@ async def test_unroutable_notice_stays_backs_off_and_is_counted(it: Fixture) -> 
     assert (waiting.count, waiting.unroutable) == (2, 1), "the second was not tried yet"
 
 
-async def test_announce_latency_has_all_the_time_that_a_notice_waited_in_the_table(it: Fixture) -> None:
-    """Also the time in which nobody held it: a notice that was put back waits there, not in our memory."""
-    await it.write(1, routing_key="nobody.listens")
+async def test_latency_includes_the_time_that_a_completion_event_waited_in_the_table(it: Fixture) -> None:
+    """Also the time without a holder: a returned completion event waits in the table, not in memory."""
+    await it.write(1, routing_key="no.consumer")
     await it.relay.tick()
-    assert it.announced("count") == 0, "nobody has it yet"
+    assert it.announced("count") == 0, "it is not published yet"
     await it.written_ago(4000)
     await it.end_waits()
     async with it.store.transaction() as tx:
@@ -200,17 +200,17 @@ async def test_announce_latency_of_offered_entries_counts_from_their_transaction
     assert it.announced("sum") == pytest.approx(sum(await it.took()))
 
 
-async def test_notices_of_one_execution_go_out_in_order(it: Fixture) -> None:
+async def test_completion_events_of_one_execution_are_published_in_order(it: Fixture) -> None:
     await it.write(1)
     await it.write(1)
     await it.relay.tick()
-    first = await it.auditor.notices()
+    first = await it.auditor.completions()
     await it.relay.tick()
-    both = await it.auditor.notices()
+    both = await it.auditor.completions()
     assert (len(first), len(both)) == (1, 2)
     async with it.store.transaction() as tx:
         ids = [str(row.message_id) for row in await tx.rows("SELECT message_id FROM own.outbox ORDER BY id")]
-    assert [notice.message_id for notice in both] == ids
+    assert [completion.message_id for completion in both] == ids
 
 
 async def test_repeat_for_a_workflow_task_that_was_retried_is_withheld(it: Fixture) -> None:
@@ -222,7 +222,7 @@ async def test_repeat_for_a_workflow_task_that_was_retried_is_withheld(it: Fixtu
         "max_retries": 3,
     }
     done = await it.executor.create_execution(workflow_task=task)
-    await it.write(done, is_workflow_task=True, holder="somebody who died")
+    await it.write(done, is_workflow_task=True, holder="a dead replica")
     again = await it.executor.create_execution(workflow_task=task | {"retry_count": 1})
     await it.executor.database.session.execute(
         "UPDATE execution SET original_execution = $1 WHERE id = $2", done, again
@@ -233,25 +233,25 @@ async def test_repeat_for_a_workflow_task_that_was_retried_is_withheld(it: Fixtu
     assert await it.auditor.waiting() == 0
     assert it.counted("withheld") == 1
     async with it.store.transaction() as tx:
-        [entry] = await tx.rows("SELECT last_error FROM own.outbox")
-    assert entry.last_error == outbox_sql.WITHHELD, "its story tells it from one that was confirmed"
+        [entry] = await tx.rows("SELECT problem FROM own.outbox")
+    assert entry.problem == OutboxProblem.WITHHELD, "the record differs from one that was confirmed"
 
 
 async def test_repeated_request_is_published_whatever_the_host_has_retried(it: Fixture) -> None:
-    """Only the end of a workflow task must not be told twice: a scheduler claims an execution once."""
+    """Only the end of a workflow task must not be published twice: a scheduler claims an execution once."""
     asked = await it.executor.create_execution(workflow_task={"task_name": "build", "retry_count": 0})
     again = await it.executor.create_execution()
     await it.executor.database.session.execute(
         "UPDATE execution SET original_execution = $1 WHERE id = $2", asked, again
     )
-    await it.write(asked, routing_key="execution.requested", holder="somebody who died")
+    await it.write(asked, routing_key="execution.requested", holder="a dead replica")
     await it.end_waits()
     await it.relay.tick()
     assert await it.pending() == 0
     assert (it.counted("confirmed"), it.counted("withheld")) == (1, 0)
 
 
-async def test_first_notice_of_a_workflow_task_is_never_withheld(it: Fixture) -> None:
+async def test_first_completion_event_of_a_workflow_task_is_never_withheld(it: Fixture) -> None:
     task = {
         "workflow_execution": 1,
         "task_name": "build",
@@ -262,10 +262,10 @@ async def test_first_notice_of_a_workflow_task_is_never_withheld(it: Fixture) ->
     done = await it.executor.create_execution(workflow_task=task)
     await it.write(done, is_workflow_task=True)
     await it.relay.tick()
-    assert await it.auditor.notice_counts() == {done: 1}
+    assert await it.auditor.completion_counts() == {done: 1}
 
 
-async def test_confirmed_but_unmarked_notices_are_marked_later_and_not_published_again(
+async def test_confirmed_but_unmarked_completion_events_are_marked_later_and_not_published_again(
     it: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = await it.write(1, 2, holder=HOLDER)
@@ -282,7 +282,7 @@ async def test_confirmed_but_unmarked_notices_are_marked_later_and_not_published
     assert (it.counted("confirmed"), it.announced("count")) == (2, 0), "what is not marked has no end yet"
     await it.relay.tick()
     assert await it.pending() == 0
-    assert await it.auditor.notice_counts() == {1: 1, 2: 1}
+    assert await it.auditor.completion_counts() == {1: 1, 2: 1}
     assert (it.counted("confirmed"), it.announced("count")) == (2, 2)
 
 
@@ -299,17 +299,17 @@ async def test_stopping_flushes_what_is_in_hand_and_lets_go_of_the_rest(it: Fixt
     await it.write(3, holder=HOLDER)
     async with asyncio.timeout(30):
         await it.relay.run(stop)
-    assert await it.auditor.notice_counts() == {1: 1, 2: 1}
+    assert await it.auditor.completion_counts() == {1: 1, 2: 1}
     claimed = await outbox_sql.claim_due(
         it.store, Lease(holder="the next one", seconds=60, taken_at=monotonic_seconds()), limit=10
     )
     assert [entry.message.execution_id for entry in claimed] == [3]
 
 
-async def test_task_whose_notice_was_only_refused_is_announced_although_a_retry_exists(it: Fixture) -> None:
-    """Nobody got it, so nobody acted on it: the retry row has another cause."""
+async def test_refused_completion_event_of_a_task_is_published_although_a_retry_exists(it: Fixture) -> None:
+    """No consumer received it, so the retry row has another cause."""
     done = await it.executor.create_execution(workflow_task={"task_name": "build", "retry_count": 0})
-    await it.write(done, is_workflow_task=True, routing_key="nobody.listens")
+    await it.write(done, is_workflow_task=True, routing_key="no.consumer")
     again = await it.executor.create_execution()
     await it.executor.database.session.execute(
         "UPDATE execution SET original_execution = $1 WHERE id = $2", done, again
@@ -319,7 +319,7 @@ async def test_task_whose_notice_was_only_refused_is_announced_although_a_retry_
     async with it.store.transaction() as tx:
         await tx.run("UPDATE own.outbox SET routing_key = 'execution.completed', lease_until = NULL")
     await it.relay.tick()
-    assert await it.auditor.notice_counts() == {done: 1}
+    assert await it.auditor.completion_counts() == {done: 1}
 
 
 async def test_stopping_without_a_broker_still_lets_go_of_every_lease(

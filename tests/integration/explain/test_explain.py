@@ -8,15 +8,15 @@ import pytest
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.database import lease_sql
 from dlq_handler.database.engine import Database
-from dlq_handler.database.server_sql import database_time
-from dlq_handler.explain.explain import Explanation, explain
+from dlq_handler.database.lease_sql import database_time
+from dlq_handler.endings import outbox_sql
+from dlq_handler.explain.explain import Explanation, QueueObserver, explain
 from dlq_handler.explain.options import ExplainPolicy
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
 from dlq_handler.safety.options import BrakeOptions
-from dlq_handler.timeouts.cases import QueueObserver
 from dlq_handler.workers import service_observations_sql
 from dlq_handler.workers.service_observation import ServiceObservation
-from tests.support.host_tables import Host
+from tests.support.host_tables import Host, commit_batch
 from tests.support.stale_world import EMPTY, LIMITS, UNATTENDED, StaleWorld
 
 EXPLAIN = ExplainPolicy(
@@ -40,28 +40,34 @@ class Meanwhile:
     def __init__(self, it: StaleWorld, *statements: str) -> None:
         self._it, self._statements = it, list(statements)
 
-    async def look(self, worker_ids: Collection[int]) -> Mapping[int, QueueObservation | None]:
+    async def observe(self, worker_ids: Collection[int]) -> Mapping[int, QueueObservation | None]:
         if self._statements:
             await self._it.host.session.execute(self._statements.pop(0))
-        return await self._it.sight.look(worker_ids)
+        return await self._it.queue_observer.observe(worker_ids)
 
     async def longest_ttl_ms(self, worker_ids: Sequence[int] = ()) -> int | None:
-        return await self._it.sight.longest_ttl_ms(worker_ids)
+        return await self._it.queue_observer.longest_ttl_ms(worker_ids)
 
 
-async def nobody_asked() -> QueueCounts | None:
+async def no_queue() -> QueueCounts | None:
     return None
 
 
-async def explained(it: StaleWorld, execution_id: int, sight: QueueObserver | None = None) -> Explanation:
+async def explained(
+    it: StaleWorld, execution_id: int, queue_observer: QueueObserver | None = None
+) -> Explanation:
     explanation = await explain(
-        it.store, execution_id, EXPLAIN, sight=sight or it.sight, requests_queue=nobody_asked
+        it.store,
+        execution_id,
+        EXPLAIN,
+        observer=queue_observer or it.queue_observer,
+        requests_queue=no_queue,
     )
     assert explanation is not None
     return explanation
 
 
-async def test_row_that_ends_meanwhile_is_told_as_ended(it: StaleWorld) -> None:
+async def test_row_that_ends_meanwhile_is_shown_as_ended(it: StaleWorld) -> None:
     number = await it.a_stale_one(worker=await it.a_dead_worker())
     found = await explained(it, number, Meanwhile(it, "UPDATE execution SET status = 'failed'"))
     assert found.records.execution is not None
@@ -69,7 +75,7 @@ async def test_row_that_ends_meanwhile_is_told_as_ended(it: StaleWorld) -> None:
     assert found.waiting is None
 
 
-async def test_row_that_starts_meanwhile_is_told_as_running(it: StaleWorld) -> None:
+async def test_row_that_starts_meanwhile_is_shown_as_running(it: StaleWorld) -> None:
     number = await it.a_stale_one(worker=await it.a_worker())
     found = await explained(it, number, Meanwhile(it, "UPDATE execution SET status = 'running'"))
     assert found.records.execution is not None
@@ -86,9 +92,9 @@ async def test_row_that_never_stands_still_is_not_decided(it: StaleWorld) -> Non
     assert "again" in found.waiting.explanation
 
 
-async def test_lease_tells_whether_anybody_looks(it: StaleWorld) -> None:
+async def test_lease_shows_whether_a_replica_scans(it: StaleWorld) -> None:
     number = await it.a_stale_one(worker=await it.a_dead_worker())
-    of_nobody = (await explained(it, number)).waiting
+    without_lease = (await explained(it, number)).waiting
     await lease_sql.take(it.store, "leader", holder="one", seconds=60)
     of_one = (await explained(it, number)).waiting
     async with it.store.transaction() as tx:
@@ -96,15 +102,30 @@ async def test_lease_tells_whether_anybody_looks(it: StaleWorld) -> None:
         ended = await lease_sql.read_lease(tx, "leader")
     of_the_dead = (await explained(it, number)).waiting
     assert ended is not None
-    assert of_nobody is not None
+    assert without_lease is not None
     assert of_one is not None
     assert of_the_dead is not None
-    assert "no lease is held" in (of_nobody.unwatched or "")
+    assert "no lease is held" in (without_lease.unwatched or "")
     assert of_one.unwatched is None
     assert of_one.explanation.startswith("the next scan makes it failed")
     assert f"the lease ended at {ended.until:%Y-%m-%d %H:%M:%S}Z" in (of_the_dead.unwatched or "")
-    assert of_the_dead.explanation == of_nobody.explanation
-    assert of_nobody.explanation.startswith("a scan would make it failed")
+    # Not the whole text: it names the age of the heartbeat, and a second may pass between the two.
+    for waiting in (without_lease, of_the_dead):
+        assert waiting.explanation.startswith("a scan would make it failed")
+
+
+async def test_withheld_completion_event_differs_from_a_confirmed_one(it: StaleWorld) -> None:
+    withheld, confirmed = await it.host.add_executions(2)
+    letters = [await it.host.letter_for(number) for number in (withheld, confirmed)]
+    entries = await commit_batch(it.store, letters, holder="one")
+    ids = {entry.message.execution_id: entry.id for entry in entries}
+    await outbox_sql.mark_withheld(it.store, [ids[withheld]])
+    await outbox_sql.mark_confirmed(it.store, [ids[confirmed]])
+
+    [first] = (await explained(it, withheld)).records.outbox
+    [second] = (await explained(it, confirmed)).records.outbox
+    assert (first.is_withheld, first.error) == (True, "withheld: Attune has already answered it with a retry")
+    assert (second.is_withheld, second.error) == (False, None)
 
 
 async def test_execution_that_was_requested_again_says_how_often_and_when_next(it: StaleWorld) -> None:
@@ -142,7 +163,7 @@ async def test_a_worker_that_reports_without_consuming_is_named(it: StaleWorld) 
                 unconsumed_since=datetime(2026, 3, 1, 1, 5, tzinfo=UTC),
                 first_heartbeat=first_heartbeat,
             )
-            await service_observations_sql.keep_observations(tx, changed=[look], gone=(), at=now)
+            await service_observations_sql.keep_observations(tx, changed=[look], removed=(), at=now)
         waiting = (await explained(it, number)).waiting
         assert waiting is not None
         return "; ".join(waiting.notes)
@@ -151,7 +172,7 @@ async def test_a_worker_that_reports_without_consuming_is_named(it: StaleWorld) 
     named = f"worker {worker} reports without consuming its queue since 2026-03-01 01:05:00Z: restart it"
     assert named in await notes(first_heartbeat=heartbeat - timedelta(seconds=30))
     assert named not in await notes(first_heartbeat=heartbeat), "one heartbeat proves nothing"
-    it.sight.queues[worker] = EMPTY
+    it.queue_observer.queues[worker] = EMPTY
     assert named not in await notes(first_heartbeat=heartbeat - timedelta(seconds=30)), "it consumes"
 
 
@@ -161,10 +182,12 @@ async def test_a_request_without_an_executor_that_consumes_says_to_restart_it(it
     async def without_consumer() -> QueueCounts | None:
         return QueueCounts(consumers=0, ready=1)
 
-    found = await explain(it.store, number, EXPLAIN, sight=it.sight, requests_queue=without_consumer)
+    found = await explain(
+        it.store, number, EXPLAIN, observer=it.queue_observer, requests_queue=without_consumer
+    )
     assert found is not None
     assert found.waiting is not None
     assert any("restart Attune's executor" in note for note in found.waiting.notes)
     unknown = (await explained(it, number)).waiting
     assert unknown is not None
-    assert not any("restart" in note for note in unknown.notes), "nobody asked the broker"
+    assert not any("restart" in note for note in unknown.notes), "the broker was not asked"

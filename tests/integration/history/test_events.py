@@ -1,4 +1,4 @@
-"""What happened is told once, in an order that no reader can miss anything of, and not for ever."""
+"""An event is recorded once, in an order in which no reader can miss one, and deleted by retention."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -12,17 +12,17 @@ from tests.support.eventually import eventually
 from tests.support.host_tables import Host
 
 
-async def tell(store: Database, kind: str = LETTERS_DECIDED, **changes: Any) -> None:
+async def record(store: Database, kind: str = LETTERS_DECIDED, **changes: Any) -> None:
     async with store.transaction() as tx:
         await events_sql.record_event(
             tx, **({"topic": Topic.LETTERS, "kind": kind, "replica": "one"} | changes)
         )
 
 
-async def test_what_is_told_is_read_in_order_from_anywhere(store: Database) -> None:
+async def test_events_are_read_in_order_from_any_id(store: Database) -> None:
     assert (await events_sql.latest_id(store), await events_sql.oldest_id(store)) == (0, None)
-    await tell(store, WORKER_UNAVAILABLE, topic=Topic.WORKERS, subject="worker-python", detail="7", at=NOON)
-    await tell(store)
+    await record(store, WORKER_UNAVAILABLE, topic=Topic.WORKERS, subject="worker-python", detail="7", at=NOON)
+    await record(store)
     first, second = await events_sql.after(store, 0)
     assert (first.at, first.topic, first.kind, first.subject, first.detail, first.replica) == (
         NOON,
@@ -38,13 +38,13 @@ async def test_what_is_told_is_read_in_order_from_anywhere(store: Database) -> N
 
 
 async def test_a_reader_never_misses_one_that_was_committed_late(store: Database, host: Host) -> None:
-    """The first to tell commits last, and has not lost its place: the second waits for it."""
-    has_told, may_commit = asyncio.Event(), asyncio.Event()
+    """The first writer commits last and keeps its place: the second waits for it."""
+    has_recorded, may_commit = asyncio.Event(), asyncio.Event()
 
     async def slow() -> None:
         async with store.transaction(lock_timeout_ms=20_000) as tx:
             await events_sql.record_event(tx, topic=Topic.BRAKE, kind="slow", replica="one")
-            has_told.set()
+            has_recorded.set()
             await may_commit.wait()
 
     async def quick() -> None:
@@ -57,7 +57,7 @@ async def test_a_reader_never_misses_one_that_was_committed_late(store: Database
 
     async with asyncio.TaskGroup() as both:
         both.create_task(slow())
-        await has_told.wait()
+        await has_recorded.wait()
         second = both.create_task(quick())
         await eventually(is_waiting)
         assert await events_sql.after(store, 0) == []
@@ -65,13 +65,13 @@ async def test_a_reader_never_misses_one_that_was_committed_late(store: Database
     assert [one.kind for one in await events_sql.after(store, 0)] == ["slow", "quick"]
 
 
-async def test_what_all_replicas_see_is_told_once(store: Database) -> None:
+async def test_an_event_that_all_replicas_see_is_recorded_once(store: Database) -> None:
     async with asyncio.TaskGroup() as replicas:
         for name in ("one", "two", "three"):
             replicas.create_task(
-                tell(store, BRAKE_TRIPPED, topic=Topic.BRAKE, replica=name, at=NOON, once=True)
+                record(store, BRAKE_TRIPPED, topic=Topic.BRAKE, replica=name, at=NOON, once=True)
             )
-    await tell(store, BRAKE_TRIPPED, topic=Topic.BRAKE, at=NOON + timedelta(seconds=1), once=True)
+    await record(store, BRAKE_TRIPPED, topic=Topic.BRAKE, at=NOON + timedelta(seconds=1), once=True)
     assert [one.at for one in await events_sql.after(store, 0)] == [NOON, NOON + timedelta(seconds=1)]
 
 
@@ -79,7 +79,7 @@ async def test_markers_are_what_stands_on_the_chart_of_a_window(store: Database)
     for minutes, kind in enumerate(
         (WORKER_UNAVAILABLE, LETTERS_DECIDED, WORKER_LATE, BRAKE_TRIPPED, WORKER_UNAVAILABLE)
     ):
-        await tell(store, kind, at=NOON + timedelta(minutes=minutes))
+        await record(store, kind, at=NOON + timedelta(minutes=minutes))
     found = await events_sql.markers(store, since=NOON, until=NOON + timedelta(minutes=4))
     assert [one.kind for one in found] == [WORKER_UNAVAILABLE, BRAKE_TRIPPED]
 
@@ -87,12 +87,12 @@ async def test_markers_are_what_stands_on_the_chart_of_a_window(store: Database)
 async def test_old_ones_are_deleted_and_those_of_letters_first(store: Database, host: Host) -> None:
     now: datetime = await host.session.fetchval("SELECT now()")
     for hours in (200, 3, 0):
-        await tell(store, WORKER_UNAVAILABLE, at=now - timedelta(hours=hours))
-        await tell(store, LETTERS_DECIDED, at=now - timedelta(hours=hours))
+        await record(store, WORKER_UNAVAILABLE, at=now - timedelta(hours=hours))
+        await record(store, LETTERS_DECIDED, at=now - timedelta(hours=hours))
     await events_sql.delete_old(store, older_than_seconds=7 * 86_400)
     left = await events_sql.after(store, 0)
     assert [one.kind for one in left] == [WORKER_UNAVAILABLE, WORKER_UNAVAILABLE, LETTERS_DECIDED]
-    # Whoever has seen no more than the one of three hours ago has missed something: it is told to begin anew.
+    # A reader that has only the event of three hours ago has missed some, and gets a reset.
     assert await events_sql.oldest_id(store) == left[1].id
     await host.session.execute("UPDATE dlq_handler.history_event SET at = at - interval '2 hours'")
     assert await events_sql.oldest_id(store) == left[2].id + 1, "in a quiet hour nothing was missed"
@@ -101,6 +101,6 @@ async def test_old_ones_are_deleted_and_those_of_letters_first(store: Database, 
 async def test_their_number_is_bounded(store: Database, host: Host, monkeypatch: Any) -> None:
     monkeypatch.setattr(events_sql, "MOST_KEPT", 3)
     for _ in range(5):
-        await tell(store)
+        await record(store)
     await events_sql.delete_old(store, older_than_seconds=86_400)
     assert len(await events_sql.after(store, 0)) == 3

@@ -1,8 +1,9 @@
-"""How the workers were found, when nobody looked, what was diagnosed, who did what: all there in the morning."""
+"""The history has the availability of workers, gaps, diagnoses and operations."""
 
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,16 +44,16 @@ async def back(host: Host, interval: str, *tables: str) -> None:
         )
 
 
-async def test_minutes_in_which_nobody_consumed_are_gaps(store: Database, host: Host) -> None:
+async def test_minutes_without_a_consumer_are_gaps(store: Database, host: Host) -> None:
     end = (await clock(host)).replace(second=0, microsecond=0) - timedelta(minutes=5)
     window: dict[str, Any] = {"since": end - HOUR, "until": end}
-    assert await history_sql.gaps(store, **window) == [], "nobody ever looked"
+    assert await history_sql.gaps(store, **window) == [], "there was no observation at all"
     await history_sql.record_consuming(store, consuming_seconds=180)
     await history_sql.record_consuming(store, consuming_seconds=180)
     seen: datetime = await host.session.fetchval("SELECT max(minute) FROM dlq_handler.observed_minute")
     assert seen - end in (timedelta(minutes=4), timedelta(minutes=5))
     await host.session.execute("UPDATE dlq_handler.observed_minute SET quarters = 15")
-    assert await history_sql.gaps(store, **window) == [], "nobody had looked yet"
+    assert await history_sql.gaps(store, **window) == [], "there was no observation yet"
     for minutes in (45, 15):
         await host.session.execute(
             "INSERT INTO dlq_handler.observed_minute VALUES ('letters', $1)", end - timedelta(minutes=minutes)
@@ -83,9 +84,7 @@ async def test_a_quarter_counts_only_if_a_replica_consumed_throughout_it(store: 
     assert (minute, 15) in await observed(), "bits of one minute are added"
 
 
-async def test_timelines_have_a_segment_for_each_change_and_each_change_is_told(
-    store: Database, host: Host
-) -> None:
+async def test_timelines_have_a_segment_and_an_event_for_each_change(store: Database, host: Host) -> None:
     await history_sql.record_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
     await history_sql.record_workers(store, {1: ("w1", AVAILABLE), 2: ("w2", AVAILABLE)})
     await history_sql.record_workers(store, {1: ("w1", GONE), 2: ("w2", AVAILABLE)}, replica="leader")
@@ -98,11 +97,11 @@ async def test_timelines_have_a_segment_for_each_change_and_each_change_is_told(
     assert (first.worker_id, first.name, second.name) == (1, "w1", "w2")
     assert [one.availability for one in first.segments] == [AVAILABLE, GONE, AVAILABLE]
     assert first.segments[0].until == first.segments[1].since
-    assert now <= first.segments[-1].until <= await clock(host), "not beyond what anybody has seen"
+    assert now <= first.segments[-1].until <= await clock(host), "not beyond the last observation"
     assert [one.availability for one in second.segments] == [AVAILABLE]
     assert second.segments[-1].until < now, "it is not registered any more"
-    told = await events_sql.after(store, 0)
-    assert [(one.kind, one.subject, one.detail) for one in told] == [
+    events = await events_sql.after(store, 0)
+    assert [(one.kind, one.subject, one.detail) for one in events] == [
         (WORKER_UNAVAILABLE, "w1", "1"),
         (WORKER_AVAILABLE, "w1", "1"),
     ]
@@ -141,8 +140,8 @@ async def test_a_fleet_is_written_with_as_many_statements_as_one_worker_and_the_
         assert "INTO own.history_event" in noted[-1]
         assert sum(is_lock(sql) for sql in noted) == 1
     assert len(counts[0]) == len(counts[1])
-    told = await events_sql.after(store, 0)
-    assert [one.detail for one in told if one.kind == WORKER_UNAVAILABLE] == ["1", *map(str, range(1, 301))]
+    events = await events_sql.after(store, 0)
+    assert [one.detail for one in events if one.kind == WORKER_UNAVAILABLE] == ["1", *map(str, range(1, 301))]
 
 
 async def test_the_same_look_of_two_leaders_at_once_is_one_change(store: Database) -> None:
@@ -176,11 +175,11 @@ async def test_the_brake_can_be_released_while_a_whole_fleet_becomes_unavailable
             released += 1
         await change
         await far.dispose()
-    told = await events_sql.after(store, 0, limit=10_000)
-    assert sum(one.kind == WORKER_UNAVAILABLE for one in told) == 1500
+    events = await events_sql.after(store, 0, limit=10_000)
+    assert sum(one.kind == WORKER_UNAVAILABLE for one in events) == 1500
 
 
-async def test_a_timeline_goes_on_from_before_the_window_and_nobody_can_tell_where_nobody_looked(
+async def test_a_timeline_continues_from_before_the_window_and_gaps_are_unknown(
     store: Database, host: Host
 ) -> None:
     await history_sql.record_workers(store, {1: ("w1", GONE)})
@@ -242,22 +241,25 @@ async def operate(
     action: Action,
     actor: Actor = NIGHT_SHIFT,
     *,
-    target: str | None = None,
+    letter_ids: Sequence[int] = (),
+    group_id: str | None = None,
     comment: str | None = "it is real",
 ) -> int:
     async with store.transaction() as tx:
-        return await audit_sql.record(tx, actor, action, target=target, comment=comment, result="done")
+        return await audit_sql.record(
+            tx, actor, action, letter_ids=letter_ids, group_id=group_id, comment=comment, result="done"
+        )
 
 
-async def test_operations_are_listed_newest_first_and_told(store: Database, host: Host) -> None:
+async def test_operations_are_listed_newest_first_and_are_events(store: Database, host: Host) -> None:
     first = await operate(store, Action.BRAKE_RELEASE)
     me = Actor(username="me@here", client=Client.CLI)
-    second = await operate(store, Action.LETTERS_REPROCESS, me, target="letter 7\x00", comment=None)
+    second = await operate(store, Action.LETTERS_REPROCESS, me, letter_ids=[7], comment=None)
     listed = await audit_sql.list_operations(store)
     assert [
         (one.id, one.username, one.client, one.action, one.target, one.comment, one.result) for one in listed
     ] == [
-        (second, "me@here", "cli", "letters.reprocess", "letter 7\\u0000", None, "done"),
+        (second, "me@here", "cli", "letters.reprocess", "letter 7", None, "done"),
         (first, "night-shift", "api", "brake.release", None, "it is real", "done"),
     ]
     now = await clock(host)
@@ -274,6 +276,21 @@ async def test_operations_are_listed_newest_first_and_told(store: Database, host
     third = await operate(store, Action.LETTER_BODY_READ)
     await audit_sql.delete_old(store, older_than_seconds=30 * 86_400)
     assert [one.id for one in await audit_sql.list_operations(store)] == [third]
+
+
+async def test_operations_on_dead_letters_are_found_by_letter_and_by_group(
+    store: Database, host: Host
+) -> None:
+    before = await clock(host)
+    await operate(store, Action.BRAKE_RELEASE)
+    of_many = await operate(store, Action.LETTERS_REPROCESS, letter_ids=range(1, 13))
+    of_group = await operate(store, Action.LETTERS_REPROCESS, group_id="7f3a0c91de")
+    await operate(store, Action.LETTER_BODY_READ, letter_ids=[112])
+    asked = partial(audit_sql.operations_on, store, since=before)
+    assert [one.id for one in await asked(letter_ids=[12], group_ids=[])] == [of_many]
+    both = await asked(letter_ids=[12], group_ids=["7f3a0c91de"])
+    assert [one.id for one in both] == [of_group, of_many]
+    assert await asked(letter_ids=[13], group_ids=["other"]) == []
 
 
 async def test_an_operation_that_fails_leaves_no_line(store: Database) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -24,7 +25,7 @@ from tests.support.host_tables import Host
 
 
 class Replica:
-    """A history_recorder, and what it is told."""
+    """A recorder with its sources."""
 
     def __init__(
         self, store: Database, name: str = "one", *, is_shadow: bool = False, **options: Any
@@ -32,6 +33,7 @@ class Replica:
         self.store = store
         self.consuming_seconds, self.decided = 0.0, 0
         self.availabilities: Mapping[int, Availability] | None = None
+        self.began_at: Mapping[int, datetime] = {}
         services: Any = self
         self.gate: Gate = a_gate(store)
         self.leadership = Leadership(store, "leader", holder=name, metrics=new_metrics())
@@ -46,31 +48,31 @@ class Replica:
             **options,
         )
 
-    async def told(self) -> list[tuple[str, str | None]]:
+    async def recorded(self) -> list[tuple[str, str | None]]:
         return [(one.kind, one.subject) for one in await events_sql.after(self.store, 0)]
 
 
-async def test_a_process_tells_that_it_came_decided_and_went(store: Database) -> None:
+async def test_a_process_records_its_start_its_decisions_and_its_end(store: Database) -> None:
     replica, stop = Replica(store, decided_seconds=3600), asyncio.Event()
     replica.decided = 3
 
-    async def has_told() -> bool:
-        return len(await replica.told()) == 2
+    async def has_recorded() -> bool:
+        return len(await replica.recorded()) == 2
 
     async with asyncio.TaskGroup() as running:
         running.create_task(replica.history_recorder.run(stop))
-        await eventually(has_told)
+        await eventually(has_recorded)
         replica.decided = 5
         stop.set()
-    told = await events_sql.after(store, 0)
-    assert sorted(one.kind for one in told) == [
+    recorded = await events_sql.after(store, 0)
+    assert sorted(one.kind for one in recorded) == [
         "letters.decided",
         "letters.decided",
         "replica.started",
         "replica.stopped",
     ]
-    assert [one.detail for one in told if one.kind == "letters.decided"] == ["3", "2"]
-    assert {one.replica for one in told} == {"one"}
+    assert [one.detail for one in recorded if one.kind == "letters.decided"] == ["3", "2"]
+    assert {one.replica for one in recorded} == {"one"}
 
 
 async def test_events_of_a_tick_that_is_not_committed_are_recorded_by_the_next(
@@ -78,21 +80,21 @@ async def test_events_of_a_tick_that_is_not_committed_are_recorded_by_the_next(
 ) -> None:
     replica = Replica(store)
     with monkeypatch.context() as broken:
-        broken.setattr(brake_sql, "look", AsyncMock(side_effect=Unavailable("database", "lost")))
+        broken.setattr(brake_sql, "read_brake", AsyncMock(side_effect=Unavailable("database", "lost")))
         with pytest.raises(Unavailable):
             await replica.history_recorder.tick()
-    assert await replica.told() == []
+    assert await replica.recorded() == []
     await replica.history_recorder.tick()
-    assert await replica.told() == [("replica.started", "one")]
+    assert await replica.recorded() == [("replica.started", "one")]
 
 
-async def test_where_nothing_was_decided_nothing_is_told(store: Database) -> None:
+async def test_without_a_decision_no_event_is_recorded(store: Database) -> None:
     replica = Replica(store)
     await replica.history_recorder.record_decided()
     replica.decided = 2
     for _ in range(3):
         await replica.history_recorder.record_decided()
-    assert await replica.told() == [("letters.decided", None)]
+    assert await replica.recorded() == [("letters.decided", None)]
 
 
 async def test_a_quarter_counts_as_observed_if_a_replica_consumed_throughout_it(
@@ -109,7 +111,7 @@ async def test_a_quarter_counts_as_observed_if_a_replica_consumed_throughout_it(
     assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.observed_minute") == 1
 
 
-async def test_the_leader_alone_tells_of_workers_by_their_names(store: Database, host: Host) -> None:
+async def test_the_leader_alone_records_workers_by_their_names(store: Database, host: Host) -> None:
     replica = Replica(store)
     worker = await host.add_worker()
     name = await host.session.fetchval("SELECT name FROM worker WHERE id = $1", worker)
@@ -127,7 +129,7 @@ async def test_the_leader_alone_tells_of_workers_by_their_names(store: Database,
     [timeline] = await history_sql.timelines(store, since=past, until=now)
     assert (timeline.worker_id, timeline.name) == (worker, name)
     assert timeline.segments[-1].availability is Availability.UNAVAILABLE, "who cannot look ends no timeline"
-    assert await replica.told() == [("replica.started", "one"), ("worker.unavailable", name)]
+    assert await replica.recorded() == [("replica.started", "one"), ("worker.unavailable", name)]
 
 
 async def test_leader_that_leads_again_records_what_another_one_changed(store: Database, host: Host) -> None:
@@ -144,7 +146,7 @@ async def test_leader_that_leads_again_records_what_another_one_changed(store: D
             await other.leadership.tick()
             other.availabilities = {worker: availability} if other is replica else None
             await other.history_recorder.tick()
-    kinds = [kind for kind, _ in await one.told()]
+    kinds = [kind for kind, _ in await one.recorded()]
     assert [kind for kind in kinds if kind.startswith("worker.")] == [
         "worker.unavailable",
         "worker.available",
@@ -165,7 +167,7 @@ async def test_unchanged_workers_are_observed_without_reading_them(
     assert await host.session.fetchval("SELECT count(*) FROM dlq_handler.observed_minute") == 1
 
 
-async def test_each_replica_tells_of_its_own_gate(store: Database) -> None:
+async def test_each_replica_records_its_own_gate(store: Database) -> None:
     replica = Replica(store)
     replica.gate._set(GateCause.YOUNG_LINK, "every process begins so")
     await replica.history_recorder.tick()
@@ -174,17 +176,17 @@ async def test_each_replica_tells_of_its_own_gate(store: Database) -> None:
         await replica.history_recorder.tick()
     replica.gate._set(GateCause.CLOCK_JUMP, None)
     await replica.history_recorder.tick()
-    assert (await replica.told())[1:] == [("gate.closed", "clock_jump"), ("gate.opened", "clock_jump")]
+    assert (await replica.recorded())[1:] == [("gate.closed", "clock_jump"), ("gate.opened", "clock_jump")]
 
 
-async def test_all_replicas_see_the_brake_and_it_is_told_once(store: Database, host: Host) -> None:
+async def test_all_replicas_see_the_brake_and_it_is_recorded_once(store: Database, host: Host) -> None:
     replicas = [Replica(store, "one"), Replica(store, "two")]
 
     async def look() -> list[tuple[str, str | None]]:
         for _ in range(2):
             for one in replicas:
                 await one.history_recorder.tick()
-        return (await replicas[0].told())[2:]
+        return (await replicas[0].recorded())[2:]
 
     assert await look() == []
     async with store.transaction() as tx:
@@ -195,15 +197,15 @@ async def test_all_replicas_see_the_brake_and_it_is_told_once(store: Database, h
     async with store.transaction() as tx:
         await brake_sql.release(tx, by="me@here", for_seconds=60)
     replicas.append(Replica(store, "came later"))
-    told = await look()
-    assert [kind for kind, _ in told if kind.startswith("brake")] == ["brake.tripped", "brake.released"]
+    recorded = await look()
+    assert [kind for kind, _ in recorded if kind.startswith("brake")] == ["brake.tripped", "brake.released"]
 
 
 async def test_what_happened_to_the_brake_days_ago_is_no_news(store: Database, host: Host) -> None:
     await host.session.execute("UPDATE dlq_handler.brake SET released_at = now() - interval '3 days'")
     replica = Replica(store)
     await replica.history_recorder.tick()
-    assert await replica.told() == [("replica.started", "one")]
+    assert await replica.recorded() == [("replica.started", "one")]
 
 
 async def test_recorded_dead_letters_are_counted(store: Database, host: Host) -> None:

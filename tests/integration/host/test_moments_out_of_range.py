@@ -15,7 +15,7 @@ from dlq_handler.rooms import new_metrics
 from dlq_handler.timeouts.decision import StaleOutcome
 from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from dlq_handler.workers.watch import WorkerWatch
-from tests.integration.explain.test_explain import EXPLAIN, nobody_asked
+from tests.integration.explain.test_explain import EXPLAIN, no_queue
 from tests.support.builders import a_dead_letter
 from tests.support.host_tables import Host, commit_batch
 from tests.support.stale_world import HOUR, LIMITS, StaleWorld
@@ -84,7 +84,7 @@ async def test_every_statement_that_reads_a_heartbeat_reads_it(it: StaleWorld, m
     async with it.store.transaction() as tx:
         [found] = (await read_workers(tx)).values()
     [listed] = await workers_sql.list_workers(it.store)
-    observed_at, _ = await workers_sql.look_at_worker(it.store, odd)
+    observed_at, _ = await workers_sql.read_worker_and_time(it.store, odd)
     assert observed_at is not None
     for one in (found, listed.worker, observed_at):
         assert one.heartbeat_age_seconds is None, "a moment out of range says nothing about the worker"
@@ -101,7 +101,7 @@ async def test_execution_with_such_a_moment_does_not_stop_the_scan_or_an_explana
         await write_moment(it, "execution", column, odd, moment)
 
     await it.a_replica(batch_size=1).scan()
-    found = await explain(it.store, odd, EXPLAIN, sight=it.sight, requests_queue=nobody_asked)
+    found = await explain(it.store, odd, EXPLAIN, observer=it.queue_observer, requests_queue=no_queue)
     await commit_batch(it.store, [a_dead_letter(key="of-the-odd-one", execution_id=odd, worker_id=worker)])
 
     assert await it.status(stale) == "failed"

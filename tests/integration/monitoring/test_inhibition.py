@@ -1,4 +1,4 @@
-"""A real Alertmanager with the example's file: the cause is told, what follows from it is not."""
+"""A real Alertmanager with the example's file notifies of the cause, not of its consequences."""
 
 from pathlib import Path
 

@@ -33,11 +33,11 @@ TAKES_TIME = re.compile(r"_age_seconds|\[\d+\w")
 def named_by(matchers: Iterable[str]) -> list[str]:
     """The alerts that all of these matchers of the file select."""
     patterns = [re.fullmatch(r"alertname =~? (\S+)", matcher) for matcher in matchers]
-    assert all(patterns), f"{matchers}: only of names can be told when they fire"
+    assert all(patterns), f"{matchers}: only names show when they fire"
     return [name for name in ALERTS if all(one and re.fullmatch(one[1], name) for one in patterns)]
 
 
-# Of `info` nobody is told, so it need not wait.
+# `info` sends no notification, so it need not wait.
 PAIRS = [
     (ALERTS[cause], ALERTS[consequence])
     for rule in read(ALERTMANAGER)["inhibit_rules"]
@@ -68,7 +68,7 @@ def test_a_cause_lasts_longer_than_what_follows_from_it(cause: Alert, consequenc
 @each_pair
 def test_no_alert_is_its_own_cause_or_holds_back_its_cause(cause: Alert, consequence: Alert) -> None:
     assert cause != consequence
-    assert (consequence, cause) not in PAIRS, "each would silence the other, and nobody be told"
+    assert (consequence, cause) not in PAIRS, "each would suppress the other"
 
 
 def test_every_inhibition_is_looked_at() -> None:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from sandbox.server_programs.program import output_of
-from tests.support.monitoring_programs import MonitoringPrograms
+from tests.support.monitoring import MonitoringPrograms
 from tests.support.ops_files import (
     ALERTMANAGER,
     DASHBOARD,

@@ -10,7 +10,7 @@ from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeaseLost
-from dlq_handler.endings.record_options import RecordOptions
+from dlq_handler.endings.options import RecordOptions
 from dlq_handler.endings.writers import EventWriter, ShadowWriter
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.explain.records_sql import records_of
@@ -21,10 +21,9 @@ from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts import completion_watch
 from dlq_handler.timeouts.completion_watch import CompletionWatch
 from dlq_handler.timeouts.findings import Finding
-from dlq_handler.timeouts.leader_scan import LeaderScan
+from dlq_handler.timeouts.leader_scan import CHECK_SECONDS, LeaderScan
+from dlq_handler.timeouts.message_recorders import EndPublisher
 from dlq_handler.timeouts.options import MonitorOptions
-from dlq_handler.timeouts.publish_recorder import EndPublisher
-from dlq_handler.timeouts.quiet_time import CHECK_SECONDS
 from tests.support.builders import COMPLETIONS
 from tests.support.fail_safe import a_gate
 from tests.support.host_tables import Host
@@ -194,7 +193,7 @@ async def test_interval_does_not_reach_over_what_was_seen_otherwise_or_not_at_al
     first, second = await it.intervals()
     assert first["last_observed_at"] < second["began_at"]
     await it.come_back()
-    assert await it.published() == [], f"execution {lost} ended when nobody looked"
+    assert await it.published() == [], f"execution {lost} ended at a time that was not observed"
 
 
 async def test_consumer_that_came_back_under_another_leader_closes_the_interval(it: Fixture) -> None:
@@ -328,22 +327,6 @@ async def test_worker_deleted_meanwhile_brings_back_no_end_of_months_ago(it: Fix
     assert await it.published() == []
 
 
-@pytest.mark.parametrize(
-    "queue",
-    [None, QueueCounts(ready=1, consumers=1), QueueCounts(ready=0, consumers=0)],
-    ids=["unknown", "not empty", "without a consumer"],
-)
-async def test_nothing_is_published_unless_the_consumers_are_idle(
-    it: Fixture, queue: QueueCounts | None
-) -> None:
-    ids = await it.ended_meanwhile()
-    it.queues.counts = queue
-    await it.pass_looks(20)
-    assert await it.published() == []
-    await it.come_back()
-    assert await it.published() == ids
-
-
 async def test_nothing_is_published_while_the_gate_is_closed(it: Fixture) -> None:
     ids = await it.ended_meanwhile()
     it.gate._set(GateCause.RECOVERY, "a standby")
@@ -398,6 +381,28 @@ async def test_other_items_of_a_task_are_published_although_one_has_failed(it: F
     await it.host.session.execute("UPDATE workflow_execution SET failed_tasks = '{build}'")
     await it.come_back()
     assert await it.published() == [one]
+
+
+async def test_task_waits_for_the_delay_of_its_retry(it: Fixture) -> None:
+    """Attune holds the message during that time, and then writes the retry."""
+    graph = {"nodes": {"build": {"retry": {"count": 2, "delay": 120, "backoff": "Constant"}}}}
+    one = await it.a_task_meanwhile(max_retries=2, graph=graph)
+    [plain] = await it.ended_meanwhile()
+    await it.come_back(170)
+    assert await it.published() == [plain]
+    await it.come_back(120)
+    assert await it.published() == [one, plain]
+
+
+async def test_task_waits_while_the_consumers_hold_messages(it: Fixture) -> None:
+    one = await it.a_task_meanwhile(max_retries=2)
+    [plain] = await it.ended_meanwhile()
+    it.api.unacked = 3
+    await it.come_back()
+    assert await it.published() == [plain]
+    it.api.unacked = None
+    await it.come_back(60)
+    assert await it.published() == [one, plain], "without the management API only the time counts"
 
 
 async def test_tasks_wait_while_workflows_cannot_be_read(it: Fixture) -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dlq_handler.broker.consume.drain_tracker import DrainTracker
-from dlq_handler.broker.publish.publishes import PublishView
+from dlq_handler.broker.consumer import DrainTracker
+from dlq_handler.broker.publish_times import PublishView
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.explain.explain import observe_case
@@ -42,8 +42,8 @@ async def test_stale_execution_is_failed_recorded_and_announced_with_its_evidenc
     assert (kept.outcome, kept.attempt_updated_at, kept.worker_id) == (StaleOutcome.FAILED, updated, worker)
     assert kept.evidence == row["result"]["evidence"]
     assert kept.evidence["deadline_seconds"] == 330
-    [notice] = await it.host.outbox()
-    payload = json.loads(notice["body"])["payload"]
+    [completion] = await it.host.outbox()
+    payload = json.loads(completion["body"])["payload"]
     assert (payload["execution_id"], payload["status"], payload["result"]) == (stale, "Failed", row["result"])
     assert replica.found == {("scheduled", StaleOutcome.FAILED): 1}
     assert replica.scans == 1
@@ -60,7 +60,7 @@ async def test_worker_that_lives_has_two_looks_to_come_back_to_its_queue(it: Sta
         await replica.scan()
         assert await it.statuses([*ids, saved]) == {"scheduled"}, "two looks in a row are one look"
     await it.looks_age(30)
-    it.sight.queues[back] = BUSY
+    it.queue_observer.queues[back] = BUSY
     await replica.scan()
     assert await it.statuses(ids) == {"failed"}
     assert await it.status(saved) == "scheduled"
@@ -74,14 +74,14 @@ async def test_looks_that_know_nothing_of_a_missing_queue_do_not_take_the_first_
     stale = await it.a_stale_one(worker=worker)
     replica = it.a_replica()
     await replica.scan()
-    del it.sight.queues[worker]
+    del it.queue_observer.queues[worker]
     for _ in range(3):
         await it.looks_age(10)
         await replica.scan()
     await it.looks_age(10)
     assert await it.status(stale) == "scheduled"
 
-    it.sight.queues[worker] = None
+    it.queue_observer.queues[worker] = None
     await replica.scan()
 
     assert await it.status(stale) == "failed"
@@ -94,7 +94,7 @@ async def test_a_scan_asks_once_about_a_missing_queue_however_many_pages_it_has(
     await it.a_replica(batch_size=1).scan()
 
     assert await it.statuses(ids) == {"failed"}
-    assert it.sight.asked == [{worker}]
+    assert it.queue_observer.asked == [{worker}]
 
 
 async def test_no_refused_question_is_spent_while_own_publishes_prove_nothing(it: StaleWorld) -> None:
@@ -108,7 +108,7 @@ async def test_no_refused_question_is_spent_while_own_publishes_prove_nothing(it
     await replica.scan()
     await it.looks_age(40)
     await replica.scan()
-    assert (it.sight.asked, it.sight.asked_quietly) == ([{held, dead}], [{alive}, {alive}])
+    assert (it.queue_observer.asked, it.queue_observer.asked_quietly) == ([{held, dead}], [{alive}, {alive}])
 
     replica.publishes = PublishView(quick_seconds=330, confirmed_seconds_ago=1)
     await replica.scan()
@@ -118,9 +118,49 @@ async def test_no_refused_question_is_spent_while_own_publishes_prove_nothing(it
     assert await it.status(stale) == "failed"
 
 
+async def test_nothing_is_ended_by_heartbeats_or_held_for_too_long_while_the_connection_is_young(
+    it: StaleWorld,
+) -> None:
+    """Whether the worker is alive is unknown: its heartbeats were not watched for long enough."""
+    worker = await it.a_dead_worker(queue=BUSY)
+    ids = [
+        await it.a_stale_one(worker=await it.a_worker(queue=BUSY), age_seconds=24 * HOUR),
+        await it.a_stale_one(worker=worker, age_seconds=24 * HOUR),
+        await it.a_stale_one(worker=worker, status="running"),
+    ]
+    replica = it.a_replica()
+    replica.gate.watched = 0.2
+    for _ in range(2):
+        await replica.scan()
+        await it.looks_age(30)
+    assert await it.statuses(ids) == {"scheduled", "running"}
+
+    replica.gate.watched = HOUR
+    for _ in range(2):
+        await replica.scan()
+        await it.looks_age(30)
+    assert await it.statuses(ids) == {"failed", "abandoned"}
+
+
+async def test_an_empty_or_unattended_queue_proves_nothing_unless_own_publishes_were_quick(
+    it: StaleWorld,
+) -> None:
+    ids = [await it.a_stale_one(worker=await it.a_worker(queue=queue)) for queue in (EMPTY, UNATTENDED)]
+    replica = it.a_replica()
+    replica.publishes = PublishView(quick_seconds=329, confirmed_seconds_ago=1)
+    for _ in range(2):
+        await replica.scan()
+        await it.looks_age(30)
+    assert await it.statuses(ids) == {"scheduled"}
+
+    replica.publishes = PublishView(quick_seconds=330, confirmed_seconds_ago=1)
+    await replica.scan()
+    assert await it.statuses(ids) == {"failed"}
+
+
 async def test_what_may_still_be_run_is_left_alone(it: StaleWorld) -> None:
     alive, unknown = await it.a_worker(queue=BUSY), await it.a_worker()
-    del it.sight.queues[unknown]
+    del it.queue_observer.queues[unknown]
     slow_queue = await it.a_worker(queue=replace(UNATTENDED, ttl_ms=4_000_000))
     ids = [
         await it.a_stale_one(worker=alive),
@@ -189,7 +229,7 @@ async def test_scan_takes_page_after_page_and_every_row_once(it: StaleWorld) -> 
     replica = it.a_replica(batch_size=10)
     await replica.scan()
     assert await it.changes() == [(one, "failed") for one in sorted(ids)]
-    assert len(it.sight.asked) == 3
+    assert len(it.queue_observer.asked) == 3
     assert len({row["message_id"] for row in await it.host.outbox()}) == 25
     await replica.scan()
     assert len(await it.changes()) == 25
@@ -249,7 +289,7 @@ async def test_those_that_wait_do_not_keep_the_scan_from_those_behind_them(it: S
     assert len(await it.changes()) == 5
 
 
-async def test_a_look_at_one_execution_tells_what_the_scan_would_do_and_changes_nothing(
+async def test_explaining_one_execution_shows_what_the_scan_would_do_and_changes_nothing(
     it: StaleWorld,
 ) -> None:
     ending = await it.a_stale_one(worker=await it.a_dead_worker())
@@ -257,7 +297,7 @@ async def test_a_look_at_one_execution_tells_what_the_scan_would_do_and_changes_
     parent = await it.a_stale_one(status="running")
 
     async def think(execution_id: int) -> object:
-        case = await observe_case(it.store, it.sight, LIMITS, HOUR, execution_id)
+        case = await observe_case(it.store, it.queue_observer, LIMITS, HOUR, execution_id)
         return None if case is None else decide_stale(case)
 
     assert isinstance(await think(ending), End)
@@ -282,17 +322,17 @@ async def test_execution_of_a_deleted_worker_waits_while_no_ttl_is_known(it: Sta
     await it.host.session.execute("DELETE FROM worker WHERE id = $1", deleted)
     await it.make_old([young])
     await it.make_old([old], age_seconds=LIMITS.monitor.held_timeout_seconds)
-    it.sight.longest_ttl = None
+    it.queue_observer.longest_ttl = None
 
     await it.a_replica().scan()
 
-    assert it.sight.asked_for_ttl == [[prompt, late]]
+    assert it.queue_observer.asked_for_ttl == [[prompt, late]]
     assert await it.status(young) == "scheduled"
     assert await it.status(old) == "failed", "the monitor does not wait without end"
-    case = await observe_case(it.store, it.sight, LIMITS, HOUR, young)
+    case = await observe_case(it.store, it.queue_observer, LIMITS, HOUR, young)
     assert case is not None
     assert isinstance(decide_stale(case), Wait)
-    assert it.sight.asked_for_ttl[-1] == [prompt, late]
+    assert it.queue_observer.asked_for_ttl[-1] == [prompt, late]
 
 
 async def test_nothing_is_decided_before_the_intake_is_drained(it: StaleWorld) -> None:

@@ -84,7 +84,7 @@ async def test_a_page_that_takes_too_long_is_halved_until_it_fits(it: StaleWorld
 
     assert await it.statuses(ids) == {"failed"}
     assert replica.found == {("scheduled", StaleOutcome.FAILED): 60}
-    assert replica.size.now <= 9, "the size that worked is remembered"
+    assert replica.ender.size.now <= 9, "the size that worked is remembered"
 
 
 async def test_what_was_committed_before_a_half_took_too_long_is_counted_and_published(
@@ -158,14 +158,14 @@ class Usurped(SetObservation):
         super().__init__()
         self._host = host
 
-    async def look(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
+    async def observe(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         if len(self.asked) == 2:
             await self._host.session.execute("UPDATE dlq_handler.lease SET holder = 'another'")
-        return await super().look(worker_ids)
+        return await super().observe(worker_ids)
 
 
 async def test_leader_that_loses_the_lease_writes_no_further_page(it: StaleWorld) -> None:
-    it.sight = Usurped(it.host)
+    it.queue_observer = Usurped(it.host)
     await it.stale_ones(50, worker=await it.a_dead_worker())
     replica = it.a_replica(batch_size=10)
     await replica.scan()
@@ -178,23 +178,23 @@ async def test_leader_that_loses_the_lease_writes_no_further_page(it: StaleWorld
 class Stopping(SetObservation):
     stop: asyncio.Event
 
-    async def look(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
+    async def observe(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         self.stop.set()
-        return await super().look(worker_ids)
+        return await super().observe(worker_ids)
 
 
-async def test_scan_ends_after_the_page_in_hand_when_told_to_stop(it: StaleWorld) -> None:
-    it.sight = sight = Stopping()
-    sight.stop = asyncio.Event()
+async def test_scan_ends_after_the_current_batch_when_asked_to_stop(it: StaleWorld) -> None:
+    it.queue_observer = queue_observer = Stopping()
+    queue_observer.stop = asyncio.Event()
     await it.stale_ones(50, worker=await it.a_dead_worker())
     replica = it.a_replica(batch_size=10)
     await replica.leadership.tick()
     async with asyncio.timeout(30):
-        await replica.monitor.run(sight.stop)
+        await replica.monitor.run(queue_observer.stop)
     assert len(await it.changes()) == 10
 
 
-async def test_letters_and_the_monitor_at_the_same_rows_make_one_change_and_one_notice(
+async def test_letters_and_the_monitor_at_the_same_rows_make_one_change_and_one_completion_event(
     it: StaleWorld,
 ) -> None:
     worker = await it.a_dead_worker()
@@ -267,7 +267,7 @@ async def test_gate_that_closes_ends_the_scan(it: StaleWorld, monkeypatch: pytes
     replica = it.a_replica(batch_size=10)
 
     def closes_before_the_third_page() -> None:
-        if len(it.sight.asked) >= 3:
+        if len(it.queue_observer.asked) >= 3:
             raise GateClosed("on purpose")
 
     monkeypatch.setattr(replica.gate, "check", closes_before_the_third_page)
@@ -293,7 +293,7 @@ async def test_of_two_pages_that_fail_at_once_the_worse_error_is_the_scans(
     commit = replica.ender.commit
 
     async def fails_but_for_the_first_page(batch: Sequence[Suspect]) -> Committed[StaleRecord]:
-        if not batch[0].facts.looks:
+        if not batch[0].facts.checks:
             return await commit(batch)
         error = left.pop(0)
         await both.wait()

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from dlq_handler.database.engine import Database
-from dlq_handler.database.server_sql import database_time
-from dlq_handler.host import reconcile_sql, unpublished_sql, workflow_tasks_sql
+from dlq_handler.database.lease_sql import database_time
+from dlq_handler.host import executions_sql, reconcile_sql, unpublished_sql
 from dlq_handler.host.ends import ENDED_BY_MONITOR, UnconsumedInterval
-from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.host.page import BEGINNING
+from dlq_handler.host.execution import BEGINNING, ExecutionStatus
 from dlq_handler.host.unscheduled_sql import unscheduled_page
-from dlq_handler.timeouts import unconsumed_sql
+from dlq_handler.timeouts import decisions_sql
+from dlq_handler.timeouts.decision import REVERTIBLE
 from tests.integration.timeouts.test_stale import INDEX, Explaining, a_table_of, nodes
 from tests.support.host_tables import Host
 
@@ -96,7 +96,12 @@ async def test_ends_of_ours_are_found_from_the_rows_that_moved_and_by_key(
         now = await database_time(tx)
         for status, since in (("running", BEGINNING[0]), ("failed", now - timedelta(hours=2))):
             await reconcile_sql.own_ends(
-                explaining, (since, 0), status=ExecutionStatus(status), until=now, limit=1000
+                explaining,
+                (since, 0),
+                status=ExecutionStatus(status),
+                until=now,
+                limit=1000,
+                outcomes=REVERTIBLE,
             )
     assert len(explaining.plans) == 2
     for plan in explaining.plans:
@@ -137,7 +142,7 @@ async def test_ends_of_attunes_monitor_are_found_from_one_end_of_the_interval_to
                     limit=1000,
                     is_shadow=False,
                 )
-        await unconsumed_sql.intervals_after(explaining, now - timedelta(minutes=10))
+        await decisions_sql.intervals_after(explaining, now - timedelta(minutes=10))
     *walks, intervals = explaining.plans
     assert len(walks) == 4
     for plan in walks:
@@ -154,7 +159,7 @@ async def test_retries_are_found_by_their_original_or_their_parent(store: Databa
     )
     async with a_table_of(host, QUIET), store.transaction() as tx:
         explaining = Explaining(tx)
-        await workflow_tasks_sql.retried_among(explaining, ids)
+        await executions_sql.retried_among(explaining, ids)
     [plan] = explaining.plans
     assert_no_table_is_read_whole(plan)
     found = [str(one.get("Index Name")) for one in nodes(plan) if "Index Name" in one]

@@ -1,4 +1,4 @@
-"""Ends that nobody heard of are told once, to a real listener; a late worker's resurrection is noticed."""
+"""Missing completion events are published once, to a real listener; executions that a late worker reverted are seen."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -16,19 +16,19 @@ from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership, LeaseLost
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.endings.record_options import RecordOptions
+from dlq_handler.endings.options import RecordOptions
 from dlq_handler.endings.writers import EventWriter, ShadowWriter
 from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.host import reconcile_sql as store_reconcile
 from dlq_handler.host.ends import EndWithoutEvent
-from dlq_handler.host.page import Page, Place
+from dlq_handler.host.execution import Page, Place
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts.decisions_sql import count_reverted_by_worker
 from dlq_handler.timeouts.findings import Finding
 from dlq_handler.timeouts.leader_scan import LeaderScan
+from dlq_handler.timeouts.message_recorders import EndPublisher
 from dlq_handler.timeouts.options import MonitorOptions
-from dlq_handler.timeouts.publish_recorder import EndPublisher
 from dlq_handler.timeouts.reconciler import Reconciler, SlotWatch
 from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
@@ -39,8 +39,7 @@ from tests.support.deciding import letter_ender
 from tests.support.eventually import eventually
 from tests.support.fail_safe import a_gate
 from tests.support.host_tables import Host
-from tests.support.relaying import publish_outbox
-from tests.support.stale_world import EMPTY, HOUR, SetQueue, StaleWorld
+from tests.support.stale_world import EMPTY, HOUR, SetQueue, StaleWorld, publish_outbox
 
 IDLE = QueueCounts(ready=0, consumers=1)
 DAY = 86_400.0
@@ -75,7 +74,7 @@ class Fixture(StaleWorld):
             ),
             self.queues,
             self.metrics,
-            look_back_seconds=DAY,
+            lookback_seconds=DAY,
         )
 
     async def reconcile(self, reconciler: Reconciler | None = None) -> None:
@@ -146,20 +145,20 @@ async def it(store: Database, host: Host) -> Fixture:
 
 
 @pytest.mark.parametrize("status", ["completed", "abandoned"])
-async def test_slot_held_by_an_ended_execution_is_told_of_once(it: Fixture, status: str) -> None:
+async def test_slot_held_by_an_ended_execution_is_published_once(it: Fixture, status: str) -> None:
     [one] = await it.ended(status=status, result={"exit_code": 0})
     await it.slot(one)
     await it.reconcile()
     await it.reconcile()
-    [notice] = await it.host.outbox()
-    payload = json.loads(notice["body"])["payload"]
+    [completion] = await it.host.outbox()
+    payload = json.loads(completion["body"])["payload"]
     assert (payload["execution_id"], payload["status"]) == (one, status.capitalize())
     assert payload["result"] == {"exit_code": 0}
     assert await it.outcomes() == [(one, "completion_published")]
     assert it.counted("held_slot") == 1
 
 
-async def test_slot_is_let_be_while_somebody_may_be_about_to_free_it(it: Fixture) -> None:
+async def test_slot_is_left_alone_while_a_listener_may_still_free_it(it: Fixture) -> None:
     [running] = await it.stale_ones(status="running")
     [task] = await it.ended(workflow_task={"task_name": "build"})
     [young_slot, just_ended, in_line] = await it.ended(3)
@@ -186,7 +185,7 @@ async def test_slots_mean_nothing_unless_the_listener_is_idle(it: Fixture, queue
     assert await it.announced() == []
 
 
-async def test_slot_waits_for_our_own_notice_that_is_still_to_be_published(it: Fixture) -> None:
+async def test_slot_waits_for_our_own_completion_event_that_is_not_published_yet(it: Fixture) -> None:
     [one] = await failed_by_letter(it, await it.a_worker())
     await it.make_old([one])
     await it.slot(one)
@@ -194,11 +193,13 @@ async def test_slot_waits_for_our_own_notice_that_is_still_to_be_published(it: F
     assert await it.announced() == [one]
     await it.publish_all()
     await it.reconcile()
-    assert await it.announced() == [one, one], "told, and its slot still taken: its listener lost the notice"
+    assert await it.announced() == [one, one], (
+        "published, and its slot is still taken: its listener lost the completion event"
+    )
 
 
-async def test_slot_is_told_of_again_only_if_its_row_moved_and_a_day_went_by(it: Fixture) -> None:
-    """A row that others touch again and again must not become a row of notices."""
+async def test_slot_is_published_again_only_if_its_row_moved_and_a_day_went_by(it: Fixture) -> None:
+    """A row that others touch again and again must not become a row of completion events."""
     [one] = await it.ended()
     await it.slot(one)
     await it.reconcile()
@@ -223,13 +224,13 @@ async def test_result_of_megabytes_stays_in_the_row(it: Fixture) -> None:
         "SET session_replication_role = DEFAULT"
     )
     await it.reconcile()
-    [notice] = await it.host.outbox()
-    assert json.loads(notice["body"])["payload"]["result"] is None
+    [completion] = await it.host.outbox()
+    assert json.loads(completion["body"])["payload"]["result"] is None
 
 
-async def test_leaked_slots_are_counted_until_they_are_freed_whether_told_of_or_not(it: Fixture) -> None:
+async def test_leaked_slots_are_counted_until_they_are_freed_also_after_their_event(it: Fixture) -> None:
     watch = SlotWatch(it.store, MonitorOptions(), it.metrics)
-    assert isnan(it.leaked() or 0), "nobody has looked"
+    assert isnan(it.leaked() or 0), "the slots were not counted yet"
     [running] = await it.stale_ones(status="running")
     [task] = await it.ended(workflow_task={"task_name": "build"})
     [one, young] = await it.ended(2)
@@ -256,7 +257,7 @@ async def test_host_without_admission_tables_has_no_slots(it: Fixture) -> None:
 # ------------------------------------------------------------------------------------------------ silent ends
 
 
-async def test_ends_that_the_stock_handler_told_nobody_of_are_told_once(it: Fixture) -> None:
+async def test_ends_that_the_stock_handler_did_not_publish_are_published_once(it: Fixture) -> None:
     ids = await it.silent(7)
     await it.reconcile()
     await it.reconcile()
@@ -264,7 +265,7 @@ async def test_ends_that_the_stock_handler_told_nobody_of_are_told_once(it: Fixt
     assert it.counted("missing_event") == 7
 
 
-async def test_failures_that_somebody_signed_or_that_are_too_young_or_too_old_are_left_alone(
+async def test_failures_that_are_signed_too_young_or_too_old_are_left_alone(
     it: Fixture,
 ) -> None:
     await it.ended(status="failed", result=stock_result(HOUR) | {"failed_by": "dlq_handler"})
@@ -277,7 +278,7 @@ async def test_failures_that_somebody_signed_or_that_are_too_young_or_too_old_ar
     assert await it.announced() == []
 
 
-async def test_silent_end_is_not_told_again_because_its_worker_was_deleted(it: Fixture) -> None:
+async def test_missing_event_is_not_published_again_because_its_worker_was_deleted(it: Fixture) -> None:
     worker = await it.a_worker()
     ids = await it.silent(4, worker=worker)
     await it.reconcile()
@@ -297,8 +298,8 @@ async def test_deleted_worker_brings_back_no_silent_end_of_months_ago(it: Fixtur
     assert await it.announced() == []
 
 
-async def test_workflow_task_is_told_of_too_unless_the_host_has_retried_it(it: Fixture) -> None:
-    """Nobody told of it, so its workflow waits; but a second notice of a retried one makes a second retry."""
+async def test_workflow_task_is_published_too_unless_the_host_has_retried_it(it: Fixture) -> None:
+    """Without its event its workflow waits; but a second event of a retried task makes a second retry."""
     [waits] = await it.silent(workflow_task={"task_name": "build", "retry_count": 0})
     [retried] = await it.silent(workflow_task={"task_name": "test", "retry_count": 0})
     await it.host.add_execution(status="requested", original_execution=retried)
@@ -316,7 +317,7 @@ async def test_shadow_records_what_it_would_have_announced(it: Fixture) -> None:
     assert (decision["execution_id"], decision["is_shadow"]) == (one, True)
 
 
-async def test_only_the_leader_tells(it: Fixture) -> None:
+async def test_only_the_leader_publishes(it: Fixture) -> None:
     await it.silent()
     other = Leadership(it.store, "leader", lease_seconds=300, holder="other", metrics=new_metrics())
     await other.tick()
@@ -379,19 +380,7 @@ async def test_an_end_that_was_too_young_at_the_last_look_is_found_at_the_next(i
     assert await it.announced() == [young]
 
 
-async def test_nothing_is_told_while_the_gate_is_closed(it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed() -> None:
-        raise GateClosed("a standby")
-
-    monkeypatch.setattr(it.gate, "check", closed)
-    [one] = await it.silent()
-    await it.slot(one)
-    with pytest.raises(GateClosed):
-        await it.reconcile()
-    assert await it.decisions() == []
-
-
-@pytest.mark.parametrize("what", ["told to stop", "another leads", "gate closes"])
+@pytest.mark.parametrize("what", ["asked to stop", "another leads", "gate closes"])
 async def test_look_ends_with_its_page_and_the_next_one_goes_on(
     it: Fixture, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -401,14 +390,14 @@ async def test_look_ends_with_its_page_and_the_next_one_goes_on(
     publish = it.reconciler._ends.publish
 
     async def end_in_the_middle(ends: Sequence[EndWithoutEvent], finding: Finding) -> int:
-        told = await publish(ends, finding)
-        if what == "told to stop":
+        published = await publish(ends, finding)
+        if what == "asked to stop":
             it.reconciler._scan.stop.set()
         elif what == "another leads":
             it.leadership._good_until = 0.0
         else:
             it.gate._set(GateCause.RECOVERY, "a standby")
-        return told
+        return published
 
     with monkeypatch.context() as patched:
         patched.setattr(it.reconciler._ends, "publish", end_in_the_middle)
@@ -483,7 +472,7 @@ async def test_look_costs_the_same_however_many_letters_are_kept(
 
 
 async def test_late_worker_is_left_in_peace_while_it_lives_and_abandoned_when_it_dies(it: Fixture) -> None:
-    """D8 in full: ended by a letter, brought back, spared by scan and letter, then ended for good, told of anew."""
+    """D8 in full: ended by a letter, reverted, spared by scan and letter, then ended and published again."""
     worker = await it.a_worker(queue=EMPTY)
     [one] = await failed_by_letter(it, worker)
     await it.run_again(one)
@@ -529,7 +518,7 @@ async def stock(vhost: str, database: str) -> AsyncIterator[tuple[StockExecutor,
 async def test_line_behind_a_silent_end_moves_on(
     it: Fixture, stock: tuple[StockExecutor, CompletionListener], vhost: str, database: str
 ) -> None:
-    """The stock handler fails an execution that holds the one slot of its action, and tells nobody (D2)."""
+    """The stock handler fails an execution that holds the one slot of its action, and publishes nothing (D2)."""
     executor, listener = stock
     await executor.ensure_action("core.echo", concurrency_limit=1)
     first, second = await executor.create_execution(), await executor.create_execution()

@@ -115,6 +115,13 @@ def a_record(execution_id: int, **changes: Any) -> StaleRecord:
     return StaleRecord(**(fields | changes))
 
 
+async def test_every_outcome_can_be_recorded(store: Database) -> None:
+    """The check constraint of the migrations lists all of them."""
+    async with store.transaction() as tx:
+        await decisions_sql.record(tx, [a_record(1, outcome=outcome) for outcome in StaleOutcome])
+    assert {one.outcome for one in await decisions_sql.of_execution(store, 1)} == set(StaleOutcome)
+
+
 async def test_decision_is_on_record_once_per_attempt_and_outcome(store: Database) -> None:
     first = a_record(1, outcome=StaleOutcome.FAILED, explanation="first")
     async with store.transaction() as tx:

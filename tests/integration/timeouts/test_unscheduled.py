@@ -1,4 +1,4 @@
-"""Lost requests are repeated to a real scheduler; whoever waits lawfully is left alone."""
+"""Lost requests are repeated to a real scheduler; executions that wait for a reason are left alone."""
 
 import json
 from collections.abc import AsyncIterator
@@ -11,20 +11,19 @@ from dlq_handler.broker.admin.queue_probe import QueueCounts, count_queue
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
-from dlq_handler.endings.batch_size import BatchSize
-from dlq_handler.endings.ender import Ender, Recorder
-from dlq_handler.endings.record_options import RecordOptions
+from dlq_handler.endings.ender import Ender
+from dlq_handler.endings.options import RecordOptions
+from dlq_handler.endings.recording import Recorder
 from dlq_handler.endings.writers import EventWriter, LiveWriter, ShadowWriter, Writer
-from dlq_handler.errors import GateClosed, Unavailable
+from dlq_handler.errors import Unavailable
 from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.unscheduled_sql import count_overdue
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.timeouts.decision import StaleRecord
-from dlq_handler.timeouts.leader_scan import LeaderScan
+from dlq_handler.timeouts.leader_scan import CHECK_SECONDS, LeaderScan, QuietTime
+from dlq_handler.timeouts.message_recorders import RequestRecorder
 from dlq_handler.timeouts.options import MonitorOptions
-from dlq_handler.timeouts.publish_recorder import RequestRecorder
-from dlq_handler.timeouts.quiet_time import CHECK_SECONDS, QuietTime
 from dlq_handler.timeouts.recorder import UnscheduledEndRecorder
 from dlq_handler.timeouts.unscheduled import UnscheduledWatch
 from sandbox.attune.executor import StockExecutor
@@ -35,8 +34,7 @@ from tests.support.builders import COMPLETIONS
 from tests.support.eventually import eventually
 from tests.support.fail_safe import a_brake, a_gate
 from tests.support.host_tables import Host
-from tests.support.relaying import publish_outbox
-from tests.support.stale_world import HOUR, SetQueue, StaleWorld
+from tests.support.stale_world import HOUR, SetQueue, StaleWorld, publish_outbox
 
 TIMEOUT = 900.0
 QUIET_SECONDS = 60.0
@@ -94,8 +92,7 @@ class Fixture(StaleWorld):
         )
 
     def _ender(self, writer: Writer, recorder: Recorder[Any, StaleRecord]) -> Ender[Any, StaleRecord]:
-        size = BatchSize(3, limit_seconds=self.store.statement_seconds)
-        return Ender(self.store, writer, recorder, size, leadership=self.leadership)
+        return Ender(self.store, writer, recorder, 3, leadership=self.leadership)
 
     async def pass_minutes(self, minutes: float = 2, watch: UnscheduledWatch | None = None) -> None:
         await self.leadership.tick()
@@ -150,7 +147,7 @@ async def test_scheduler_that_comes_back_is_asked_a_page_at_a_time(it: Fixture) 
     assert sorted(await it.requests()) == ids
 
 
-@pytest.mark.parametrize("what", ["told to stop", "another leads"])
+@pytest.mark.parametrize("what", ["asked to stop", "another leads"])
 async def test_scan_ends_with_its_page(it: Fixture, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     parents = await it.stale_ones(3, status="requested", age_seconds=2 * HOUR)
     for parent in parents:
@@ -159,7 +156,7 @@ async def test_scan_ends_with_its_page(it: Fixture, monkeypatch: pytest.MonkeyPa
     act = it.watch._act
 
     async def end_in_the_middle(*page: Any) -> int:
-        if what == "told to stop":
+        if what == "asked to stop":
             it.watch._scan.stop.set()
         else:
             it.leadership._good_until = 0.0
@@ -213,7 +210,7 @@ async def test_config_of_megabytes_stays_in_the_row(it: Fixture) -> None:
     assert json.loads(entry["body"])["payload"]["config"] is None
 
 
-async def test_whoever_waits_lawfully_is_left_alone(it: Fixture) -> None:
+async def test_executions_that_wait_for_a_reason_are_left_alone(it: Fixture) -> None:
     session = it.host.session
     await session.execute(
         "INSERT INTO pack (ref, label, version) VALUES ('core', 'core', '1.0.0');"
@@ -240,7 +237,7 @@ async def test_whoever_waits_lawfully_is_left_alone(it: Fixture) -> None:
 
 @pytest.mark.parametrize("by", ["started", "action", "children"])
 async def test_parent_of_a_workflow_is_never_requested_again(it: Fixture, by: str) -> None:
-    """Attune writes no execution.workflow_def: what tells a parent is its action, its children, or its start."""
+    """Attune writes no execution.workflow_def: a parent is known by its action, its children, or its start."""
     session = it.host.session
     parent, plain = await it.stale_ones(2, status="requested")
     match by:
@@ -314,19 +311,6 @@ async def test_replica_that_does_not_lead_does_nothing(it: Fixture) -> None:
     assert await it.requests() == []
 
 
-async def test_gate_that_is_closed_stops_it(it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = a_gate(it.store)
-
-    def closed() -> None:
-        raise GateClosed("wrong database")
-
-    monkeypatch.setattr(gate, "check", closed)
-    await it.a_stale_one(status="requested")
-    with pytest.raises(GateClosed):
-        await it.pass_minutes(2, it.a_watch(gate=gate))
-    assert await it.requests() == []
-
-
 async def test_shadow_records_what_it_would_have_done(it: Fixture) -> None:
     one = await it.a_stale_one(status="requested")
     await it.pass_minutes(3, it.a_watch(is_shadow=True))
@@ -369,9 +353,9 @@ async def test_only_where_wanted_it_is_failed_after_another_timeout(it: Fixture)
     assert row["result"]["original_status"] == "requested"
     assert row["result"]["timeout_seconds"] == TIMEOUT
     assert await it.outcomes() == [(one, "request_republished"), (one, "failed")]
-    [_, notice] = await it.host.outbox()
-    assert notice["routing_key"] == "execution.completed"
-    assert notice["is_workflow_task"]
+    [_, completion] = await it.host.outbox()
+    assert completion["routing_key"] == "execution.completed"
+    assert completion["is_workflow_task"]
 
 
 async def test_brake_holds_ends_and_row_that_moved_is_not_failed(it: Fixture) -> None:
@@ -385,7 +369,7 @@ async def test_brake_holds_ends_and_row_that_moved_is_not_failed(it: Fixture) ->
     assert statuses == ["failed", "requested", "requested"]
 
 
-async def test_row_that_somebody_is_at_is_left_to_the_next_scan(it: Fixture) -> None:
+async def test_locked_row_is_left_to_the_next_scan(it: Fixture) -> None:
     held, other = await it.stale_ones(2, status="requested")
     watch = it.a_watch(may_fail=True)
     await it.pass_minutes(2, watch)
@@ -429,7 +413,7 @@ async def stock(vhost: str, database: str) -> AsyncIterator[tuple[StockExecutor,
 async def test_stock_scheduler_takes_up_what_it_had_dropped(
     it: Fixture, stock: tuple[StockExecutor, Scheduler, StockWorker], vhost: str
 ) -> None:
-    """Nobody could take it, so its request was dropped (D6); another was left in the middle of its claim (D7)."""
+    """No worker was available, so its request was dropped (D6); another was left in the middle of its claim (D7)."""
     executor, scheduler, worker = stock
     await worker.heartbeat(age_seconds=3600)
     requested, claimed = await executor.create_execution(), await executor.create_execution()

@@ -11,7 +11,7 @@ from dlq_handler.host.names import OTHER_KEYS, STOCK_QUEUE
 from dlq_handler.topology.apply import apply, bind, unbind
 from dlq_handler.topology.blueprint import Binding, Blueprint, wanted_bindings
 from sandbox.attune.topology import verify_redeclare
-from tests.integration.topology.broker_side import delete_exchange, keys_bound, queue_names
+from tests.integration.topology.broker_side import delete_exchange, keys_bound
 
 OWN = Blueprint(intake_queue="attune.dlx.sidecar.queue")
 
@@ -81,15 +81,6 @@ async def test_an_existing_dead_letter_exchange_of_another_type_is_used_as_it_is
     assert await keys_bound(api, STOCK_QUEUE) == {"execution.dispatch.worker.1"}
 
 
-async def test_without_intake_nothing_is_bound(
-    stock: None, link: AdminConnection, api: ManagementApi
-) -> None:
-    await apply(link, Blueprint(intake_queue=OWN.intake_queue, has_intake=False), {1})
-
-    assert await keys_bound(api, STOCK_QUEUE) == {"#"}
-    assert OWN.intake_queue not in await queue_names(api)
-
-
 async def test_thousands_of_workers_are_bound_and_bound_again(
     link: AdminConnection, api: ManagementApi
 ) -> None:
@@ -103,13 +94,9 @@ async def test_thousands_of_workers_are_bound_and_bound_again(
 async def test_two_replicas_may_apply_at_once(vhost: str, link: AdminConnection, api: ManagementApi) -> None:
     async with asyncio.TaskGroup() as replicas:
         for _ in range(4):
-            replicas.create_task(_apply_until_it_works(link))
+            replicas.create_task(apply(link, Blueprint(), set(range(50))))
 
     assert len(await keys_bound(api, STOCK_QUEUE)) == 51
-
-
-async def _apply_until_it_works(link: AdminConnection) -> None:
-    await apply(link, Blueprint(), set(range(50)))
 
 
 @pytest.mark.parametrize("workers", [1, 2000])

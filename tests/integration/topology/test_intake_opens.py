@@ -9,7 +9,7 @@ import pytest
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.consumer import QueueConsumer
 from dlq_handler.dead_letters.intake import DeadLetterIntake
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.options import PauseOptions
@@ -47,6 +47,7 @@ async def source(vhost: str, link: AdminConnection) -> AsyncIterator[QueueConsum
         batch_size=5,
         batch_wait_seconds=0.01,
         max_bytes=2**20,
+        max_body_bytes=2**20,
         read=read,
     )
     yield one

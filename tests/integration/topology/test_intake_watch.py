@@ -1,6 +1,7 @@
 """The watch believes the broker, not the client: a consumer that the broker does not know is rebuilt."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from math import isnan
 
@@ -12,7 +13,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.consumer import QueueConsumer
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.rooms import new_metrics
@@ -43,6 +44,7 @@ class Fixture:
             batch_size=5,
             batch_wait_seconds=0.01,
             max_bytes=2**20,
+            max_body_bytes=2**20,
             read=read,
             consumer_tag="dlq-handler.one",
         )
@@ -72,7 +74,7 @@ class Fixture:
         assert age is not None
         return age
 
-    async def vanish(self) -> None:
+    async def die(self) -> None:
         """Have the broker forget our consumer while the client goes on believing in it."""
         session = self.source._session
         assert session
@@ -103,49 +105,51 @@ async def test_registered_consumer_is_left_in_peace(it: Fixture) -> None:
 
 
 async def test_consumer_that_the_broker_does_not_know_is_given_up(it: Fixture) -> None:
-    await it.vanish()
+    await it.die()
     await it.watch.tick()
     assert not it.source.is_consuming
     with pytest.raises(Unavailable, match="no consumer of this replica"):
         await it.source.next_batch(timeout_seconds=5)
 
 
-async def test_missing_consumer_is_noticed_although_others_consume(it: Fixture, vhost: str) -> None:
-    connection = await aio_pika.connect(vhost)
-    async with connection:
+@asynccontextmanager
+async def other_consumers(vhost: str, *tags: str) -> AsyncIterator[aio_pika.abc.AbstractChannel]:
+    """Consumers that keep what they get, at most 7 messages each."""
+    async with await aio_pika.connect(vhost) as connection:
         channel = await connection.channel()
+        await channel.set_qos(prefetch_count=7)
         queue = await channel.get_queue(QUEUE, ensure=False)
-        for tag in ("executor.dlq", "dlq-handler.two"):
+        for tag in tags:
             await queue.consume(ignore, consumer_tag=tag)
-        await it.vanish()
+        yield channel
 
-        async def listed() -> bool:
-            return len(await it.api.consumer_tags(QUEUE)) == 2
 
-        await eventually(listed)
+async def until_listed(it: Fixture, consumers: int) -> None:
+    async def are_listed() -> bool:
+        return len(await it.api.consumer_tags(QUEUE)) == consumers
+
+    await eventually(are_listed)
+
+
+async def test_missing_consumer_is_noticed_although_others_consume(it: Fixture, vhost: str) -> None:
+    async with other_consumers(vhost, "executor.dlq", "dlq-handler.two"):
+        await it.die()
+        await until_listed(it, 2)
         await it.watch.tick()
         assert not it.source.is_consuming
         assert "'executor.dlq'" in it.readiness.notes[OTHER_CONSUMER]
         assert "dlq-handler.two" not in it.readiness.notes[OTHER_CONSUMER]
 
 
-async def test_replica_of_ours_is_no_foreign_consumer(it: Fixture, vhost: str) -> None:
-    connection = await aio_pika.connect(vhost)
-    async with connection:
-        channel = await connection.channel()
-        queue = await channel.get_queue(QUEUE, ensure=False)
-        await queue.consume(ignore, consumer_tag="dlq-handler.two")
-
-        async def listed() -> bool:
-            return len(await it.api.consumer_tags(QUEUE)) == 2
-
-        await eventually(listed)
+async def test_another_replica_is_no_other_consumer(it: Fixture, vhost: str) -> None:
+    async with other_consumers(vhost, "dlq-handler.two"):
+        await until_listed(it, 2)
         await it.watch.tick()
         assert it.source.is_consuming
         assert it.readiness.notes == {}
 
 
-async def test_queue_that_is_gone_makes_us_unready(it: Fixture, vhost: str) -> None:
+async def test_a_deleted_queue_makes_the_replica_unready(it: Fixture, vhost: str) -> None:
     connection = await aio_pika.connect(vhost)
     async with connection:
         channel = await connection.channel()
@@ -155,7 +159,7 @@ async def test_queue_that_is_gone_makes_us_unready(it: Fixture, vhost: str) -> N
     assert not it.readiness.checks["broker"].ok
 
 
-async def test_the_age_of_the_oldest_letter_is_told_from_those_in_our_hands(it: Fixture, vhost: str) -> None:
+async def test_the_age_of_the_oldest_letter_is_that_of_unacknowledged_ones(it: Fixture, vhost: str) -> None:
     await it.watch.tick()
     assert it.oldest_age() == 0, "nothing waits"
     died_at = datetime.now(UTC) - HALF_AN_HOUR
@@ -172,35 +176,24 @@ async def test_the_age_of_the_oldest_letter_is_told_from_those_in_our_hands(it: 
         assert isnan(it.oldest_age()), "one waits, and we do not hold it"
 
 
-async def test_messages_counts_those_that_this_replica_holds(it: Fixture, vhost: str) -> None:
-    connection = await aio_pika.connect(vhost)
-    async with connection:
-        await put(await connection.channel(), 25)
-        await it.is_full()
-        await it.watch.tick()
-        assert it.messages() == 25, "15 are ready, 10 are in the window"
-
-
-async def test_messages_counts_those_that_another_replica_holds(it: Fixture, vhost: str) -> None:
-    connection = await aio_pika.connect(vhost)
-    async with connection:
-        channel = await connection.channel()
-        await channel.set_qos(prefetch_count=7)
-        queue = await channel.get_queue(QUEUE, ensure=False)
-        await queue.consume(ignore, consumer_tag="dlq-handler.two")
+async def test_messages_counts_those_that_consumers_hold(it: Fixture, vhost: str) -> None:
+    async with other_consumers(vhost) as channel:
         await put(channel, 25)
         await it.is_full()
-
-        async def all_counted() -> bool:
-            await it.watch.tick()
-            return it.messages() == 25
-
-        await eventually(all_counted, timeout=30)
-
-        # Without the management API the metric counts what this replica knows: 8 ready, 10 in its window.
-        it.watch._api = Away("http://127.0.0.1:1", vhost="/")
         await it.watch.tick()
-        assert it.messages() == 18
+        assert it.messages() == 25, "15 are ready, this replica holds 10"
+        async with other_consumers(vhost, "dlq-handler.two"):
+
+            async def all_counted() -> bool:
+                await it.watch.tick()
+                return it.messages() == 25 and await it.api.unacknowledged(QUEUE) == 17
+
+            await eventually(all_counted, timeout=30)
+
+            # Without the management API the metric counts what this replica knows: 8 ready, 10 in its window.
+            it.watch._api = Away("http://127.0.0.1:1", vhost="/")
+            await it.watch.tick()
+            assert it.messages() == 18
 
 
 class Away(ManagementApi):

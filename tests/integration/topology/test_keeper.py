@@ -73,7 +73,7 @@ async def test_a_new_worker_is_bound_by_the_next_tick_also_one_with_a_lower_id(
     assert len(keeper.bound_workers) == 3
 
 
-async def test_a_worker_is_unbound_only_when_its_row_and_its_queue_are_gone(
+async def test_a_worker_is_unbound_only_when_its_row_and_its_queue_are_deleted(
     stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     workers, clock = Workers(1, 2), Clock()
@@ -112,7 +112,7 @@ async def test_a_worker_that_comes_back_keeps_its_binding(
     assert await keys_bound(api, STOCK_QUEUE) == keys(1)
 
 
-async def test_what_was_deleted_is_restored_when_somebody_says_so_or_in_time(
+async def test_deleted_objects_are_restored_on_request_and_at_the_interval(
     stock: None, link: AdminConnection, api: ManagementApi
 ) -> None:
     clock = Clock()

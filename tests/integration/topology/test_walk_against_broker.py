@@ -10,7 +10,7 @@ from aiormq.abc import FieldValue
 from dlq_handler.broker.admin import queue_probe
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
-from dlq_handler.topology.walk import Answer, walk
+from dlq_handler.topology.routing import Answer, walk
 from sandbox.servers import RabbitMQ
 from tests.support.eventually import eventually
 
@@ -47,7 +47,7 @@ CASES = [
     Case("direct bound with a literal '#'", False, bindings=(("dlx", "#", INTAKE),)),
     Case("direct bound with the exact key", True, bindings=(("dlx", KEY, INTAKE),)),
     Case("direct bound with another worker's key", False, bindings=(("dlx", KEY + "1", INTAKE),)),
-    Case("direct bound for somebody else", False, bindings=(("dlx", KEY, ELSEWHERE),)),
+    Case("direct bound for another queue", False, bindings=(("dlx", KEY, ELSEWHERE),)),
     Case("topic bound with '#'", True, {"dlx": "topic"}, bindings=(("dlx", "#", INTAKE),)),
     Case("topic bound with stars", True, {"dlx": "topic"}, bindings=(("dlx", "*.dispatch.*.7", INTAKE),)),
     Case("topic bound with too few stars", False, {"dlx": "topic"}, bindings=(("dlx", "*.*.*", INTAKE),)),
@@ -120,7 +120,7 @@ CASES = [
         {**TWO, "ae": "fanout"},
         exchange_arguments={"dlx": {"alternate-exchange": "ae"}},
         exchange_bindings=(("dlx", KEY, "second"),),
-        bindings=(("second", "nobody", INTAKE), ("ae", "", INTAKE)),
+        bindings=(("second", "another", INTAKE), ("ae", "", INTAKE)),
     ),
     Case(
         "a ring of exchanges",
@@ -249,7 +249,7 @@ async def test_what_dies_arrives_exactly_where_the_walk_said(
     assert answer.answer is (Answer.ARRIVES if case.arrives else Answer.BROKEN_ROUTE), answer.sentence
 
 
-async def test_a_headers_exchange_that_looks_at_headers_cannot_be_told(
+async def test_behind_an_exchange_that_reads_headers_the_answer_is_unknown(
     link: AdminConnection, rabbitmq: RabbitMQ, api: ManagementApi, vhost_name: str
 ) -> None:
     case = Case("", False, {"dlx": "headers"}, header_bindings=(("dlx", INTAKE, {"kind": "a"}),))

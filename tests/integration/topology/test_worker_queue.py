@@ -6,10 +6,9 @@ from dlq_handler.broker.admin import queue_probe
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.host.names import STOCK_QUEUE
-from dlq_handler.topology.apply import apply
+from dlq_handler.topology.apply import WorkerQueueRefused, apply, declare_worker_queue
 from dlq_handler.topology.blueprint import Blueprint
-from dlq_handler.topology.walk import Answer, walk
-from dlq_handler.topology.worker_queue import WorkerQueueRefused, declare_worker_queue
+from dlq_handler.topology.routing import Answer, walk
 from sandbox.attune.topology import verify_redeclare
 from tests.integration.topology.broker_side import declare_queue, keys_bound
 

@@ -12,8 +12,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from dlq_handler.web.connections import Limits
-from dlq_handler.web.listener import Listener
-from dlq_handler.web.listeners import most_connections
+from dlq_handler.web.listeners import Listener, most_connections
 
 WITHIN_SECONDS = 30
 MOST = 3

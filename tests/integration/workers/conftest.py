@@ -10,7 +10,7 @@ import pytest
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.broker.consume.consumer import QueueConsumer
+from dlq_handler.broker.consumer import QueueConsumer
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
@@ -21,7 +21,6 @@ from dlq_handler.rooms import new_metrics
 from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from dlq_handler.workers.watch import WorkerWatch
 from sandbox.attune.executor import Dispatch, StockExecutor
-from sandbox.attune.topology import worker_queue
 from sandbox.attune.worker import StockWorker
 from tests.support.builders import read
 from tests.support.deciding import letter_ender, letter_recorder
@@ -48,7 +47,7 @@ class Watchpost:
         self.metrics = new_metrics()
         self.address = BrokerAddress(urls=[amqp_url])
         self.admin = AdminConnection(self.address)
-        self.sight = WorkerQueueObserver(
+        self.queue_observer = WorkerQueueObserver(
             self.admin,
             api=cast("Any", NoApi()),
             names=WorkerQueueNames(),
@@ -56,7 +55,7 @@ class Watchpost:
         )
         self.watch = WorkerWatch(
             self.database,
-            self.sight,
+            self.queue_observer,
             cast("Any", SimpleNamespace(is_leader=True)),
             cast("Any", self),
             availability=AVAILABILITY,
@@ -81,15 +80,16 @@ class Watchpost:
         )
         self.ender = letter_ender(self.database, brake=self.brake, gate=self.gate, recorder=recorder)
 
-    def source_of(self, worker_id: int, *, batch_size: int = 10) -> QueueConsumer[DeadLetter]:
+    def consumer_of(self, queue: str, *, batch_size: int = 10) -> QueueConsumer[DeadLetter]:
         return QueueConsumer(
             self.address,
             self.admin,
-            queue=worker_queue(worker_id),
+            queue=queue,
             prefetch=2 * batch_size,
             batch_size=batch_size,
             batch_wait_seconds=0.05,
             max_bytes=2**20,
+            max_body_bytes=2**20,
             read=read,
             consumer_priority=-10,
             consumer_tag=f"dlq-handler.{uuid4().hex}",
@@ -114,7 +114,7 @@ class Watchpost:
         return str(row.s)
 
     async def ready(self, worker_id: int) -> int:
-        counts = (await self.sight.count([worker_id]))[worker_id]
+        counts = (await self.queue_observer.count([worker_id]))[worker_id]
         assert counts is not None
         return counts.ready
 

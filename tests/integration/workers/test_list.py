@@ -67,7 +67,7 @@ async def fleet(vhost: str, database: str) -> AsyncIterator[Fleet]:
         await live.hang()
         await late.heartbeat(age_seconds=60)
         await dead.heartbeat(age_seconds=600)
-        await dead.vanish()
+        await dead.die()
         await executor.schedule_many(2, live.id)
         await executor.schedule_many(3, dead.id)
         await eventually(lambda: len(live.held) == 2)
@@ -78,7 +78,7 @@ async def listed(process: SidecarProcess) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in await process.cli_json("workers", "list")}
 
 
-async def test_live_late_and_dead_workers_are_told_apart_with_what_waits_for_them(
+async def test_live_late_and_dead_workers_are_listed_with_their_waiting_messages(
     command: Command, fleet: Fleet, database: str
 ) -> None:
     await run_sql(
@@ -164,7 +164,8 @@ async def test_workers_that_have_to_be_restarted_are_marked(
     assert await reasons() == (unknown, dict.fromkeys(unknown, "?")), "no leader has looked lately"
 
     await run_sql(
-        database, "INSERT INTO dlq_handler.progress (name, until) VALUES ('service looks', clock_timestamp())"
+        database,
+        "INSERT INTO dlq_handler.progress (name, until) VALUES ('service observations', clock_timestamp())",
     )
     assert await reasons() == (
         {"live": "worker_inactive", "late": "worker_without_consumer", "dead": None},
@@ -172,7 +173,7 @@ async def test_workers_that_have_to_be_restarted_are_marked(
     )
 
 
-async def test_without_a_broker_the_rest_is_told_with_a_warning(command: Command, fleet: Fleet) -> None:
+async def test_without_a_broker_the_rest_is_listed_with_a_warning(command: Command, fleet: Fleet) -> None:
     away = command(ATTUNE__MESSAGE_QUEUE__URL=f"amqp://127.0.0.1:{free_port()}/")
 
     workers = await listed(away)

@@ -462,11 +462,11 @@ async def test_explain_says_what_the_next_scan_would_do_and_keeps_nothing(it: Re
     it.connect(worker, "new")
     await replica.scan()
     await it.pass_seconds(30, [run])
-    case = await observe_case(it.store, it.sight, LIMITS, 3600, run, connections=it.a_source())
+    case = await observe_case(it.store, it.queue_observer, LIMITS, 3600, run, connections=it.a_source())
     assert case is not None
     assert isinstance(decide_stale(case), End)
     it.connect(worker, "newer")
-    case = await observe_case(it.store, it.sight, LIMITS, 3600, run, connections=it.a_source())
+    case = await observe_case(it.store, it.queue_observer, LIMITS, 3600, run, connections=it.a_source())
     assert case is not None
     assert isinstance(decide_stale(case), Wait)
     async with it.store.transaction() as tx:

@@ -7,7 +7,7 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
-from dlq_handler.broker.admin import many_queues
+from dlq_handler.broker.admin import queue_probe
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi, QueueStatistics
 from dlq_handler.broker.admin.queue_counter import QueueCounter
@@ -15,6 +15,7 @@ from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.worker import QueueObservation, WorkerQueueNames
+from dlq_handler.workers import queue_observer
 from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from sandbox.attune.topology import verify_redeclare, worker_queue
 from sandbox.servers import RabbitMQ
@@ -28,12 +29,12 @@ class Fixture:
     def __init__(self, proxy: TcpProxy, api: ManagementApi, channel: aio_pika.abc.AbstractChannel) -> None:
         self.proxy, self.channel = proxy, channel
         self.api = api
-        self.told: Mapping[str, QueueStatistics] | None = None
+        self.statistics: Mapping[str, QueueStatistics] | None = None
         """What the management API says; None = it is missing."""
         self.api_asked = 0
         self.clock = 0.0
         self.admin = AdminConnection(BrokerAddress(urls=[proxy.url]))
-        self.sight = WorkerQueueObserver(
+        self.queue_observer = WorkerQueueObserver(
             self.admin,
             api=cast("Any", self),
             names=WorkerQueueNames(),
@@ -44,15 +45,15 @@ class Fixture:
         self, queues: Collection[str], *, within_seconds: float
     ) -> Mapping[str, QueueStatistics]:
         self.api_asked += 1
-        if self.told is None:
-            raise Unavailable("management API", "nobody listens")
-        return {queue: self.told[queue] for queue in queues if queue in self.told}
+        if self.statistics is None:
+            raise Unavailable("management API", "connection refused")
+        return {queue: self.statistics[queue] for queue in queues if queue in self.statistics}
 
     async def queue_ttls(self) -> Mapping[str, int | None]:
         self.api_asked += 1
-        if self.told is None:
-            raise Unavailable("management API", "nobody listens")
-        return {queue: statistics.ttl_ms for queue, statistics in self.told.items()}
+        if self.statistics is None:
+            raise Unavailable("management API", "connection refused")
+        return {queue: statistics.ttl_ms for queue, statistics in self.statistics.items()}
 
     async def dispatch(self, count: int = 1) -> None:
         for _ in range(count):
@@ -83,45 +84,47 @@ async def it(vhost: str, rabbitmq: RabbitMQ) -> AsyncIterator[Fixture]:
 async def test_queue_is_seen_and_a_missing_one_is_none(it: Fixture) -> None:
     await it.dispatch(3)
 
-    seen = await it.sight.look([1, 2])
+    seen = await it.queue_observer.observe([1, 2])
 
     assert seen == {1: QueueObservation(consumers=0, ready=3, unacked=None, ttl_ms=60_000), 2: None}
-    assert it.sight.broker_error is None
-    assert it.sight.api_error
+    assert it.queue_observer.broker_error is None
+    assert it.queue_observer.api_error
 
 
-async def test_what_consumers_hold_is_told_by_the_real_management_api(it: Fixture) -> None:
+async def test_the_real_management_api_shows_what_consumers_hold(it: Fixture) -> None:
     await it.hold()
     await it.dispatch(2)
 
-    async def is_told() -> bool:
-        told = (await it.api.queue_statistics([worker_queue(1)], within_seconds=5)).get(worker_queue(1))
-        return told == QueueStatistics(ready=0, unacked=2, ttl_ms=60_000)
+    async def is_listed() -> bool:
+        statistics = (await it.api.queue_statistics([worker_queue(1)], within_seconds=5)).get(worker_queue(1))
+        return statistics == QueueStatistics(ready=0, unacked=2, ttl_ms=60_000)
 
-    await eventually(is_told, timeout=60, every=0.5)
-    it.told = await it.api.queue_statistics([worker_queue(1)], within_seconds=5)
+    await eventually(is_listed, timeout=60, every=0.5)
+    it.statistics = await it.api.queue_statistics([worker_queue(1)], within_seconds=5)
 
-    assert await it.sight.look([1]) == {1: QueueObservation(consumers=1, ready=0, unacked=2, ttl_ms=60_000)}
+    assert await it.queue_observer.observe([1]) == {
+        1: QueueObservation(consumers=1, ready=0, unacked=2, ttl_ms=60_000)
+    }
 
 
 async def test_message_on_its_way_from_ready_to_unacked_is_not_overlooked(it: Fixture) -> None:
     """By AMQP it is not ready any more; by the older statistics it is not unacked yet."""
-    it.told = {worker_queue(1): QueueStatistics(ready=1, unacked=0, ttl_ms=60_000)}
+    it.statistics = {worker_queue(1): QueueStatistics(ready=1, unacked=0, ttl_ms=60_000)}
 
-    seen = (await it.sight.look([1]))[1]
+    seen = (await it.queue_observer.observe([1]))[1]
 
     assert seen is not None
     assert (seen.ready, seen.unacked) == (1, 0)
 
 
 async def test_counts_are_kept_for_a_moment_only(it: Fixture) -> None:
-    assert await it.sight.count([1]) == {1: QueueCounts(ready=0, consumers=0)}
+    assert await it.queue_observer.count([1]) == {1: QueueCounts(ready=0, consumers=0)}
     await it.dispatch()
-    assert await it.sight.count([1]) == {1: QueueCounts(ready=0, consumers=0)}
+    assert await it.queue_observer.count([1]) == {1: QueueCounts(ready=0, consumers=0)}
 
     it.pass_seconds(3)
 
-    assert await it.sight.count([1, 2]) == {1: QueueCounts(ready=1, consumers=0), 2: None}
+    assert await it.queue_observer.count([1, 2]) == {1: QueueCounts(ready=1, consumers=0), 2: None}
 
 
 async def test_ttl_is_probed_once_and_again_after_minutes(
@@ -133,14 +136,14 @@ async def test_ttl_is_probed_once_and_again_after_minutes(
         probed.extend(queues)
         return dict.fromkeys(queues, 60_000)
 
-    monkeypatch.setattr("dlq_handler.workers.queue_observer.many_queues.probe_all_ttl_ms", count_probes)
+    monkeypatch.setattr("dlq_handler.workers.queue_observer.queue_probe.probe_all_ttl_ms", count_probes)
     for _ in range(3):
-        await it.sight.look([1, 2])
+        await it.queue_observer.observe([1, 2])
         it.pass_seconds(10)
     assert probed == [worker_queue(1)]
 
     it.pass_seconds(600)
-    await it.sight.look([1])
+    await it.queue_observer.observe([1])
     assert probed == [worker_queue(1)] * 2
 
 
@@ -152,23 +155,23 @@ async def test_look_that_decides_nothing_probes_no_ttl_and_uses_what_is_known(
         return sights[1].ttl_ms
 
     with monkeypatch.context() as patched:
-        patched.delattr("dlq_handler.workers.queue_observer.many_queues.probe_all_ttl_ms")
-        assert ttl(await it.sight.observe_quietly([1])) is None
-    assert ttl(await it.sight.look([1])) == 60_000
+        patched.delattr("dlq_handler.workers.queue_observer.queue_probe.probe_all_ttl_ms")
+        assert ttl(await it.queue_observer.observe_quietly([1])) is None
+    assert ttl(await it.queue_observer.observe([1])) == 60_000
     it.pass_seconds(3)
-    assert ttl(await it.sight.observe_quietly([1])) == 60_000
+    assert ttl(await it.queue_observer.observe_quietly([1])) == 60_000
 
 
-async def test_api_that_tells_the_ttl_saves_the_probe(it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    it.told = {worker_queue(1): QueueStatistics(ready=0, unacked=0, ttl_ms=77)}
+async def test_a_ttl_from_the_api_saves_the_probe(it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    it.statistics = {worker_queue(1): QueueStatistics(ready=0, unacked=0, ttl_ms=77)}
 
     async def no_probe(_: AdminConnection, queues: Mapping[str, int]) -> dict[str, int | None]:
         assert not queues
         return {}
 
-    monkeypatch.setattr("dlq_handler.workers.queue_observer.many_queues.probe_all_ttl_ms", no_probe)
+    monkeypatch.setattr("dlq_handler.workers.queue_observer.queue_probe.probe_all_ttl_ms", no_probe)
 
-    seen = (await it.sight.look([1]))[1]
+    seen = (await it.queue_observer.observe([1]))[1]
 
     assert seen is not None
     assert seen.ttl_ms == 77
@@ -176,54 +179,52 @@ async def test_api_that_tells_the_ttl_saves_the_probe(it: Fixture, monkeypatch: 
 
 async def test_missing_api_is_left_in_peace_for_a_while(it: Fixture) -> None:
     for _ in range(5):
-        await it.sight.look([1])
+        await it.queue_observer.observe([1])
         it.pass_seconds(5)
     assert it.api_asked == 1
 
     it.pass_seconds(60)
-    it.told = {worker_queue(1): QueueStatistics(ready=0, unacked=4, ttl_ms=None)}
-    seen = (await it.sight.look([1]))[1]
+    it.statistics = {worker_queue(1): QueueStatistics(ready=0, unacked=4, ttl_ms=None)}
+    seen = (await it.queue_observer.observe([1]))[1]
     assert seen is not None
     assert seen.unacked == 4
-    assert it.sight.api_error is None
+    assert it.queue_observer.api_error is None
 
 
 async def test_broker_that_is_away_leaves_workers_out_and_comes_back(it: Fixture) -> None:
-    await it.sight.look([1, 2])
+    await it.queue_observer.observe([1, 2])
     it.pass_seconds(5)
     await it.proxy.refuse()
 
-    assert await it.sight.look([1, 2]) == {}
-    assert it.sight.broker_error
+    assert await it.queue_observer.observe([1, 2]) == {}
+    assert it.queue_observer.broker_error
 
     await it.proxy.heal()
     it.pass_seconds(40)
-    assert set(await it.sight.look([1, 2])) == {1, 2}
-    assert it.sight.broker_error is None
+    assert set(await it.queue_observer.observe([1, 2])) == {1, 2}
+    assert it.queue_observer.broker_error is None
 
 
-async def test_queue_without_a_ttl_is_told_from_one_whose_ttl_is_unknown(it: Fixture) -> None:
+async def test_queue_without_a_ttl_is_not_one_with_an_unknown_ttl(it: Fixture) -> None:
     await it.channel.declare_queue(worker_queue(3), durable=True)
 
-    by_probe = await it.sight.look([3])
+    by_probe = await it.queue_observer.observe([3])
     it.pass_seconds(61)
-    it.told = {worker_queue(3): QueueStatistics(ready=0, unacked=0, ttl_ms=None)}
-    by_api = await it.sight.look([3])
+    it.statistics = {worker_queue(3): QueueStatistics(ready=0, unacked=0, ttl_ms=None)}
+    by_api = await it.queue_observer.observe([3])
 
     for seen in (by_probe[3], by_api[3]):
         assert seen is not None
         assert (seen.ttl_ms, seen.has_no_ttl) == (None, True)
 
 
-async def test_ttl_that_the_broker_does_not_tell_is_unknown(
-    it: Fixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_ttl_without_an_answer_is_unknown(it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(_: AdminConnection, _queues: Mapping[str, int]) -> dict[str, int | None]:
         return {}
 
-    monkeypatch.setattr("dlq_handler.workers.queue_observer.many_queues.probe_all_ttl_ms", refused)
+    monkeypatch.setattr("dlq_handler.workers.queue_observer.queue_probe.probe_all_ttl_ms", refused)
 
-    seen = (await it.sight.look([1]))[1]
+    seen = (await it.queue_observer.observe([1]))[1]
 
     assert seen is not None
     assert (seen.ttl_ms, seen.has_no_ttl) == (None, False)
@@ -234,19 +235,19 @@ async def test_a_process_that_has_seen_no_ttl_probes_one_queue_that_exists(
 ) -> None:
     await verify_redeclare(vhost, {3: 90_000})
     probed: list[str] = []
-    probe = many_queues.probe_all_ttl_ms
+    probe = queue_probe.probe_all_ttl_ms
 
     async def counting(link: AdminConnection, queues: Collection[str]) -> dict[str, int | None]:
         probed.extend(queues)
         return await probe(link, queues)
 
-    monkeypatch.setattr(many_queues, "probe_all_ttl_ms", counting)
-    assert await it.sight.longest_ttl_ms() is None, "no worker was named"
-    assert await it.sight.longest_ttl_ms([2]) is None, "its queue does not exist"
+    monkeypatch.setattr(queue_probe, "probe_all_ttl_ms", counting)
+    assert await it.queue_observer.longest_ttl_ms() is None, "no worker was named"
+    assert await it.queue_observer.longest_ttl_ms([2]) is None, "its queue does not exist"
     assert probed == []
 
-    assert await it.sight.longest_ttl_ms([2, 3, 1]) == 90_000
-    assert await it.sight.longest_ttl_ms([2, 3, 1]) == 90_000
+    assert await it.queue_observer.longest_ttl_ms([2, 3, 1]) == 90_000
+    assert await it.queue_observer.longest_ttl_ms([2, 3, 1]) == 90_000
     assert probed == [worker_queue(3)]
 
 
@@ -257,33 +258,33 @@ async def test_a_ttl_that_the_broker_does_not_say_leaves_the_longest_one_unknown
         return {}
 
     with monkeypatch.context() as patched:
-        patched.setattr(many_queues, "probe_all_ttl_ms", refused)
-        assert await it.sight.longest_ttl_ms([1]) is None
+        patched.setattr(queue_probe, "probe_all_ttl_ms", refused)
+        assert await it.queue_observer.longest_ttl_ms([1]) is None
     it.pass_seconds(600)
-    assert await it.sight.longest_ttl_ms([1]) == 60_000
+    assert await it.queue_observer.longest_ttl_ms([1]) == 60_000
 
 
 async def test_without_any_worker_queue_the_api_says_that_none_has_a_ttl(it: Fixture) -> None:
-    it.told = {"somebody.elses": QueueStatistics(ready=0, unacked=0, ttl_ms=10**9)}
-    assert await it.sight.longest_ttl_ms() == 0
+    it.statistics = {"another.queue": QueueStatistics(ready=0, unacked=0, ttl_ms=10**9)}
+    assert await it.queue_observer.longest_ttl_ms() == 0
 
 
 async def test_longest_ttl_is_that_of_all_worker_queues_ever_seen(it: Fixture) -> None:
-    assert await it.sight.longest_ttl_ms() is None
-    await it.sight.look([1])
-    assert await it.sight.longest_ttl_ms() == 60_000
+    assert await it.queue_observer.longest_ttl_ms() is None
+    await it.queue_observer.observe([1])
+    assert await it.queue_observer.longest_ttl_ms() == 60_000
 
     it.pass_seconds(61)
-    it.told = {
+    it.statistics = {
         worker_queue(1): QueueStatistics(ready=0, unacked=0, ttl_ms=10),
         worker_queue(7): QueueStatistics(ready=0, unacked=0, ttl_ms=90_000),
-        "somebody.elses": QueueStatistics(ready=0, unacked=0, ttl_ms=10**9),
+        "another.queue": QueueStatistics(ready=0, unacked=0, ttl_ms=10**9),
     }
-    assert await it.sight.longest_ttl_ms() == 90_000
+    assert await it.queue_observer.longest_ttl_ms() == 90_000
 
     it.pass_seconds(61)
-    it.told = {}
-    assert await it.sight.longest_ttl_ms() == 90_000, "a message may be older than its queue"
+    it.statistics = {}
+    assert await it.queue_observer.longest_ttl_ms() == 90_000, "a message may be older than its queue"
 
 
 class Refusals:
@@ -291,7 +292,7 @@ class Refusals:
 
     def __init__(self, it: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at: dict[str, list[float]] = {}
-        ask = many_queues.count_until_refused
+        ask = queue_probe.count_until_refused
 
         async def counting(
             link: AdminConnection, queues: Collection[str], *, refusals: int
@@ -302,7 +303,7 @@ class Refusals:
                     self.at.setdefault(queue, []).append(it.clock)
             return counted, left
 
-        monkeypatch.setattr(many_queues, "count_until_refused", counting)
+        monkeypatch.setattr(queue_probe, "count_until_refused", counting)
 
     @property
     def total(self) -> int:
@@ -314,7 +315,7 @@ async def test_a_missing_queue_is_asked_about_twice_in_ten_minutes_and_then_unkn
 ) -> None:
     refusals, answers = Refusals(it, monkeypatch), []
     for _ in range(60):
-        answers.append(await it.sight.look([1, 2]))
+        answers.append(await it.queue_observer.observe([1, 2]))
         it.pass_seconds(10)
 
     assert refusals.at == {worker_queue(2): [0.0, 40.0]}
@@ -322,7 +323,7 @@ async def test_a_missing_queue_is_asked_about_twice_in_ten_minutes_and_then_unkn
     assert all(seen[1] is not None for seen in answers), "a queue that exists is known all the time"
 
     for _ in range(6):
-        await it.sight.look([1, 2])
+        await it.queue_observer.observe([1, 2])
         it.pass_seconds(10)
     assert refusals.at == {worker_queue(2): [0.0, 40.0, 600.0, 640.0]}
 
@@ -336,7 +337,7 @@ async def test_a_queue_that_is_declared_after_two_refusals_is_found_without_anot
         return known
 
     link = AdminConnection(BrokerAddress(urls=[it.proxy.url]))
-    sight = WorkerQueueObserver(
+    queue_observer = WorkerQueueObserver(
         link,
         api=cast("Any", it),
         names=WorkerQueueNames(),
@@ -344,14 +345,14 @@ async def test_a_queue_that_is_declared_after_two_refusals_is_found_without_anot
         now=lambda: it.clock,
     )
     for _ in range(6):
-        await sight.look([2])
+        await queue_observer.observe([2])
         it.pass_seconds(10)
-    assert await sight.look([2]) == {}
+    assert await queue_observer.observe([2]) == {}
 
     await verify_redeclare(vhost, {2: 60_000})
     known.add(worker_queue(2))
     it.pass_seconds(10)
-    assert (await sight.look([2]))[2] is not None
+    assert (await queue_observer.observe([2]))[2] is not None
     await link.close()
 
 
@@ -364,18 +365,24 @@ async def test_probes_and_missing_queues_share_one_limit_per_minute(
     refusals = Refusals(it, monkeypatch)
 
     def unprobed(seen: Mapping[int, QueueObservation | None]) -> list[int]:
-        return [one for one, sight in seen.items() if sight is not None and sight.ttl_ms is None]
+        return [
+            one
+            for one, queue_observer in seen.items()
+            if queue_observer is not None and queue_observer.ttl_ms is None
+        ]
 
-    seen = await it.sight.look([*workers, *range(100, 130)])
+    seen = await it.queue_observer.observe([*workers, *range(100, 130)])
     assert refusals.total == 30
     assert len(unprobed(seen)) == 40 - (60 - 4 - 30)
-    assert not any(sight.has_no_ttl for sight in seen.values() if sight is not None)
+    assert not any(
+        queue_observer.has_no_ttl for queue_observer in seen.values() if queue_observer is not None
+    )
 
     it.pass_seconds(30)
-    assert len(unprobed(await it.sight.look(workers))) == 14
+    assert len(unprobed(await it.queue_observer.observe(workers))) == 14
 
     it.pass_seconds(30)
-    assert unprobed(await it.sight.look(workers)) == []
+    assert unprobed(await it.queue_observer.observe(workers)) == []
 
 
 async def test_more_missing_queues_than_the_limit_are_asked_about_in_pairs_of_looks(
@@ -383,7 +390,7 @@ async def test_more_missing_queues_than_the_limit_are_asked_about_in_pairs_of_lo
 ) -> None:
     refusals = Refusals(it, monkeypatch)
     for elapsed in range(0, 360, 10):
-        seen = await it.sight.look([1, *range(100, 200)])
+        seen = await it.queue_observer.observe([1, *range(100, 200)])
         assert elapsed == 0 or seen[1] is not None, "missing queues do not hide one that exists"
         it.pass_seconds(10)
 
@@ -393,3 +400,20 @@ async def test_more_missing_queues_than_the_limit_are_asked_about_in_pairs_of_lo
     assert len(refusals.at) == 100
     for first, second in refusals.at.values():
         assert 30 <= second - first <= 120
+
+
+async def test_the_view_of_a_large_fleet_takes_the_last_count_and_a_decision_does_not(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_observer, "MOST_WITH_STATISTICS", 1)
+    assert await it.queue_observer.count([1, 2]) == {1: QueueCounts(ready=0, consumers=0), 2: None}
+    await it.dispatch(3)
+    it.pass_seconds(queue_observer.COUNTS_KEPT_SECONDS + 1)
+
+    for_view = await it.queue_observer.observe_fleet([1, 2])
+    for_decision = await it.queue_observer.observe([1, 2])
+    it.pass_seconds(queue_observer.FLEET_COUNTS_KEPT_SECONDS)
+    later = await it.queue_observer.observe_fleet([1, 2])
+
+    ready = [seen[1].ready for seen in (for_view, for_decision, later) if seen[1] is not None]
+    assert ready == [0, 3, 3]

@@ -1,4 +1,4 @@
-"""The watch tells who is there and who went, and asks the broker only about those that matter."""
+"""The watch reports the availability of workers, and asks the broker only about those that matter."""
 
 import math
 
@@ -52,7 +52,7 @@ async def test_rows_of_workers_that_are_history_are_in_no_count(post: Watchpost,
     await post.sql("UPDATE worker SET last_heartbeat = now() - interval '2 days' WHERE name = 'alive'")
     await post.watch.tick()
 
-    assert workers(post)["unavailable"] == 2, "nobody is left, and that goes on"
+    assert workers(post)["unavailable"] == 2, "no worker is left, and that stays so"
 
 
 async def test_database_that_is_away_makes_every_number_unknown(
@@ -60,7 +60,7 @@ async def test_database_that_is_away_makes_every_number_unknown(
 ) -> None:
     await fleet.worker("a", heartbeat_age_seconds=600)
     await post.confirm_absences()
-    assert post.watch.gone
+    assert post.watch.unavailable
 
     async def away(*_: object, **__: object) -> None:
         raise Unavailable("database", "away")
@@ -71,10 +71,10 @@ async def test_database_that_is_away_makes_every_number_unknown(
 
     assert all(math.isnan(count) for count in workers(post).values())
     assert math.isnan(gauge(post, "worker_queues_unattended"))
-    assert post.watch.gone == {}
+    assert post.watch.unavailable == {}
 
 
-async def test_only_changes_are_told(post: Watchpost, fleet: Fleet) -> None:
+async def test_only_changes_are_logged(post: Watchpost, fleet: Fleet) -> None:
     worker = await fleet.worker("comes-and-goes")
     await fleet.worker("long-dead", heartbeat_age_seconds=DAYS)
 
@@ -87,7 +87,7 @@ async def test_only_changes_are_told(post: Watchpost, fleet: Fleet) -> None:
     post.watched_seconds = 10.0
     with capture_logs() as logs:
         await post.watch.tick()
-    assert logs == [], "while we cannot tell, nothing has changed"
+    assert logs == [], "unknown is no change"
 
     post.watched_seconds = 3600.0
     with capture_logs() as logs:
@@ -123,13 +123,13 @@ async def test_long_dead_workers_cost_no_question_unless_something_waits_for_the
     live = await fleet.worker("live")
     dead = await fleet.worker("dead", heartbeat_age_seconds=DAYS)
     asked: list[list[int]] = []
-    count = post.sight.count
+    count = post.queue_observer.count
 
     async def spy(worker_ids: list[int]) -> object:
         asked.append(sorted(worker_ids))
         return await count(worker_ids)
 
-    monkeypatch.setattr(post.sight, "count", spy)
+    monkeypatch.setattr(post.queue_observer, "count", spy)
     await post.watch.tick()
     await fleet.dispatch(dead, 1)
     post.clock += 60
@@ -146,19 +146,19 @@ async def test_absence_is_confirmed_by_a_second_look_with_the_same_heartbeat(
     await post.watch.tick()
     post.clock += CONFIRM_AFTER_SECONDS - 1
     await post.watch.tick()
-    assert post.watch.gone == {}
+    assert post.watch.unavailable == {}
 
     await worker.heartbeat(age_seconds=400)
     post.clock += 1
     await post.watch.tick()
-    assert post.watch.gone == {}, "it reported between the looks, however long ago that is by now"
+    assert post.watch.unavailable == {}, "it reported between the looks, however long ago that is by now"
 
     post.clock += CONFIRM_AFTER_SECONDS
     await post.watch.tick()
-    assert set(post.watch.gone) == {worker.id}
+    assert set(post.watch.unavailable) == {worker.id}
 
 
-async def test_break_in_our_view_makes_the_looks_begin_anew(post: Watchpost, fleet: Fleet) -> None:
+async def test_break_in_the_view_restarts_the_observations(post: Watchpost, fleet: Fleet) -> None:
     await fleet.worker("dead", heartbeat_age_seconds=600)
     await post.watch.tick()
     post.clock += CONFIRM_AFTER_SECONDS
@@ -167,4 +167,4 @@ async def test_break_in_our_view_makes_the_looks_begin_anew(post: Watchpost, fle
     post.watched_seconds = 3600.0
     await post.watch.tick()
 
-    assert post.watch.gone == {}
+    assert post.watch.unavailable == {}

@@ -1,4 +1,4 @@
-"""What is declared in a vhost, as the broker itself tells it."""
+"""Exchanges, queues and bindings of a vhost, by the management API."""
 
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -34,7 +34,7 @@ async def declared_queues(
 
 
 async def consumer_tags(rabbitmq: RabbitMQ, vhost: str) -> dict[str, str]:
-    """The tag of whoever consumes each queue."""
+    """The consumer tag of each queue."""
     found = (await rabbitmq.ask("GET", f"consumers/{_name_of(vhost)}")).json()
     return {one["queue"]["name"]: one["consumer_tag"] for one in found}
 

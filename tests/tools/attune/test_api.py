@@ -141,7 +141,7 @@ WRONG: list[tuple[str, str, Any, int, str]] = [
 ]
 
 
-async def test_what_is_wrong_is_told_in_one_shape(client: httpx.AsyncClient) -> None:
+async def test_every_error_has_the_same_shape(client: httpx.AsyncClient) -> None:
     for method, path, body, status, code in WRONG:
         sent = {"content": body} if isinstance(body, str) else {"json": body}
         answer = await client.request(method, path, headers={"Content-Type": "application/json"}, **sent)
@@ -151,7 +151,7 @@ async def test_what_is_wrong_is_told_in_one_shape(client: httpx.AsyncClient) -> 
             assert answer.json()["details"][0].keys() == {"field", "message"}
 
 
-async def test_without_the_token_nothing_is_told(client: httpx.AsyncClient) -> None:
+async def test_every_route_but_health_needs_the_token(client: httpx.AsyncClient) -> None:
     client.headers.pop("Authorization")
     for given in ("", "Bearer wrong", "Basic secret", "Bearer secret2", "secret", "Bearer "):
         for path in ("/api/v1/executions", "/api/v1/workers", "/api/v1/actions/core.slow/queue-stats"):

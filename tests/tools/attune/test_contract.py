@@ -116,7 +116,7 @@ async def test_every_queue_that_is_declared_is_consumed_by_the_contract_s_tag(
     await eventually(are_consumed)
 
 
-async def test_what_the_reference_does_nothing_about_is_acknowledged_and_told(
+async def test_messages_that_the_reference_does_not_implement_are_acknowledged_and_logged(
     attune: ReferenceAttune, executor: StockExecutor
 ) -> None:
     of_some_kind = messages.status_changed(
@@ -131,8 +131,8 @@ async def test_what_the_reference_does_nothing_about_is_acknowledged_and_told(
     )
     for _, _, exchange, key in taken:
         await executor.publisher.publish(replace(of_some_kind, exchange=exchange, routing_key=key))
-    told = "ExecutionStatusChanged is acknowledged; the reference does nothing about it"
-    await eventually(lambda: all(f"{queue}: {told}" in attune.log(part) for part, queue, _, _ in taken))
+    line = "ExecutionStatusChanged is acknowledged; the reference does nothing about it"
+    await eventually(lambda: all(f"{queue}: {line}" in attune.log(part) for part, queue, _, _ in taken))
 
 
 async def test_each_message_has_the_contract_s_fields_in_their_order(

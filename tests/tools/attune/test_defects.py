@@ -1,4 +1,4 @@
-"""Each defect of stock Attune that the reference has: there by default, and gone when it is cured."""
+"""Each defect of stock Attune that the reference has: there by default, absent when cured."""
 
 import asyncio
 from dataclasses import replace
@@ -34,14 +34,14 @@ async def test_d1_a_message_that_expires_becomes_a_letter(
 ) -> None:
     worker = StockWorker(vhost, database, ttl_ms=TTL_MS, cured=cured(Defect.D1, is_cured))
     await worker.start()
-    await worker.vanish()
+    await worker.die()
     await executor.schedule(await executor.create_execution(), worker.id)
     await until_ready(vhost, topology.worker_queue(worker.id), 0)
     await until_ready(vhost, topology.DLX_QUEUE, 1 if is_cured else 0)
 
 
 @here_and_cured
-async def test_d2_whoever_fails_an_execution_announces_it(
+async def test_d2_the_dead_letter_handler_publishes_the_end(
     is_cured: bool, vhost: str, database: str, executor: StockExecutor, auditor: Auditor
 ) -> None:
     dispatch = await a_dispatch(executor)
@@ -49,7 +49,7 @@ async def test_d2_whoever_fails_an_execution_announces_it(
         await bury(vhost, dispatch)
         await eventually(lambda: handler.failed == [dispatch.execution_id])
         await until_ready(vhost, auditor.queue, 1 if is_cured else 0)
-    statuses = [notice.payload["status"] for notice in await auditor.notices()]
+    statuses = [completion.payload["status"] for completion in await auditor.completions()]
     assert statuses == (["Failed"] if is_cured else [])
 
 
@@ -130,7 +130,7 @@ async def test_d8_cured_a_worker_that_lost_its_execution_writes_no_end(
         other = await executor.schedule(await executor.create_execution(), worker.id)
         await eventually(lambda: worker.ran == [other.execution_id])
     assert await auditor.changed_terminal_rows(before) == []
-    assert set(await auditor.notice_counts()) == {other.execution_id}
+    assert set(await auditor.completion_counts()) == {other.execution_id}
 
 
 @here_and_cured
@@ -148,7 +148,7 @@ async def test_d9_a_crash_while_it_works_gives_the_dispatch_back(
     await worker.consume()
     await executor.schedule(await executor.create_execution(), worker.id)
     await begun.wait()
-    await worker.vanish()
+    await worker.die()
     await until_ready(vhost, topology.worker_queue(worker.id), 1 if is_cured else 0)
 
 
@@ -203,14 +203,14 @@ async def test_d12_an_execution_whose_message_can_still_be_run_is_not_failed(
 
 
 @pytest.mark.parametrize("is_queue_there", [True, False], ids=["its queue is empty", "it has no queue"])
-async def test_d12_cured_what_nobody_can_run_any_more_is_failed_all_the_same(
+async def test_d12_cured_executions_without_a_worker_are_failed_all_the_same(
     is_queue_there: bool, vhost: str, database: str, executor: StockExecutor
 ) -> None:
     dispatch = await a_dispatch(executor)
     if is_queue_there:
         worker = StockWorker(vhost, database, name="gone")
         await worker.start()
-        await worker.vanish()
+        await worker.die()
     await let_time_pass(executor, SCALED.scheduled_timeout_seconds + 1)
     monitor = a_monitor(executor, frozenset({Defect.D12}))
     await monitor.tick()

@@ -85,7 +85,7 @@ async def test_an_execution_that_holds_a_slot_keeps_it_when_admitted_again(execu
     assert await _stats(executor) == (0, 1, 1, 0)
 
 
-async def test_without_a_limit_nobody_waits(executor: StockExecutor, auditor: Auditor) -> None:
+async def test_without_a_limit_no_execution_waits(executor: StockExecutor, auditor: Auditor) -> None:
     await executor.ensure_action("core.echo")
     assert await executor.admit(await executor.create_execution("core.echo"))
     assert await auditor.line("core.echo") == []

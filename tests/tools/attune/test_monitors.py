@@ -26,7 +26,7 @@ def a_monitor(executor: StockExecutor, publish: messages.Publish | None = None) 
     )
 
 
-async def test_a_hundred_stale_executions_a_look_are_failed_and_announced(
+async def test_a_hundred_stale_executions_per_scan_are_failed_and_published(
     executor: StockExecutor, worker: StockWorker, auditor: Auditor
 ) -> None:
     dispatches = await executor.schedule_many(101, worker.id)
@@ -42,11 +42,11 @@ async def test_a_hundred_stale_executions_a_look_are_failed_and_announced(
         "age_seconds": 0,
         "original_status": "scheduled",
     }
-    assert await auditor.notice_counts() == dict.fromkeys(monitor.ended, 1)
-    assert {notice.payload["status"] for notice in await auditor.notices()} == {"Failed"}
+    assert await auditor.completion_counts() == dict.fromkeys(monitor.ended, 1)
+    assert {completion.payload["status"] for completion in await auditor.completions()} == {"Failed"}
 
 
-async def test_what_cannot_be_announced_is_never_announced(
+async def test_an_end_that_cannot_be_published_is_never_published(
     executor: StockExecutor, worker: StockWorker, auditor: Auditor
 ) -> None:
     """Defect D12, its other half: the row is scheduled no more, so no later look finds it."""
@@ -60,11 +60,11 @@ async def test_what_cannot_be_announced_is_never_announced(
     assert await auditor.statuses() == {"failed": 1, "scheduled": 1}
     await a_monitor(executor).tick()
     assert await auditor.statuses() == {"failed": 2}
-    assert len(await auditor.notices()) == 1
+    assert len(await auditor.completions()) == 1
 
 
 @pytest.mark.parametrize("change", ["status = 'inactive'", "last_heartbeat = now() - interval '91 seconds'"])
-async def test_what_runs_on_a_worker_that_is_gone_is_abandoned(
+async def test_executions_on_an_unavailable_worker_are_abandoned(
     change: str, executor: StockExecutor, worker: StockWorker, auditor: Auditor
 ) -> None:
     execution_id = await executor.create_execution()
@@ -78,8 +78,8 @@ async def test_what_runs_on_a_worker_that_is_gone_is_abandoned(
     await monitor.tick()
     assert await auditor.status(execution_id) == "abandoned"
     assert (await auditor.result(execution_id))["abandoned_by"] == "execution_timeout_monitor"
-    [notice] = await auditor.notices()
-    assert notice.payload["status"] == "Abandoned"
+    [completion] = await auditor.completions()
+    assert completion.payload["status"] == "Abandoned"
 
 
 async def test_only_workers_without_a_fresh_heartbeat_become_inactive(

@@ -1,4 +1,4 @@
-"""Defects that Attune's own binaries showed: each is there by default, and gone when it is cured.
+"""Defects that Attune's own binaries showed: each is there by default, absent when cured.
 
 Each test quotes the fact of attune-contract.md that it holds, and the section where it stands.
 """
@@ -93,7 +93,9 @@ async def test_no_reconnect_services_lose_the_broker_for_good(
     ):
         await attune.start(*PARTS)
         proxy.cut()
-        await eventually(lambda: all("the broker is gone" in attune.log(part) for part in PARTS))
+        await eventually(
+            lambda: all("the connection to the broker is lost" in attune.log(part) for part in PARTS)
+        )
         if not is_cured:
             await goes_on_without_broker(attune, executor)
             for part in PARTS:
@@ -197,7 +199,7 @@ async def test_d14_a_cancelled_execution_holds_its_slot_also_one_that_gets_it_la
             await eventually(is_called_up)
             return
         assert await auditor.line("core.slow") == [(holder, "active"), (in_line, "queued"), (last, "queued")]
-        # Its end, published by somebody else, calls up the cancelled one behind it.
+        # Its completion event, published by another component, requests the cancelled one behind it.
         end = messages.execution_completed(execution_id=holder, action_ref="core.slow", status="cancelled")
         await executor.publish(end)
         await eventually(lambda: listener.promoted == [in_line])

@@ -1,4 +1,4 @@
-"""The parts of the reference as processes: how they end, what dies with them, and what they tell."""
+"""The parts of the reference as processes: how they end, what ends with them, and their messages."""
 
 import signal
 from collections.abc import AsyncIterator
@@ -74,7 +74,7 @@ async def test_a_worker_that_is_asked_to_stop_finishes_and_is_inactive(it: Watch
     assert await it.auditor.status(execution_id) == "running"
     await it.attune.stop(WORKER)
     assert await it.auditor.status(execution_id) == "completed"
-    assert await it.auditor.notice_counts() == {execution_id: 1}
+    assert await it.auditor.completion_counts() == {execution_id: 1}
     with pytest.raises(Unhealthy, match="inactive"):
         await it.attune.health(WORKER)
 
@@ -111,7 +111,7 @@ async def test_a_worker_that_hangs_takes_nothing_up_until_it_goes_on(it: Watched
     await it.until(execution_id, "completed")
 
 
-async def test_what_is_cured_is_told_and_done(
+async def test_a_cured_defect_is_named_and_absent(
     attune: ReferenceAttune, vhost: str, rabbitmq: RabbitMQ
 ) -> None:
     attune.variables["SANDBOX_CURED"] = "d1, D9"
@@ -122,7 +122,7 @@ async def test_what_is_cured_is_told_and_done(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "complaint_part"),
     [
         ("SANDBOX_TIMES", "fast", "known are scaled and stock"),
         ("SANDBOX_CURED", "D1,D99", "D99: no such defect; known are D1, D2"),
@@ -131,13 +131,17 @@ async def test_what_is_cured_is_told_and_done(
     ],
 )
 def test_an_environment_that_cannot_be_is_refused_in_a_sentence(
-    name: str, value: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    value: str,
+    complaint_part: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv(name, value)
     assert main(["executor"]) == 78
     complaint = capsys.readouterr().err
     assert name in complaint
-    assert told in complaint
+    assert complaint_part in complaint
 
 
 def test_health_of_what_is_not_there_is_one_line_and_exit_code_1(

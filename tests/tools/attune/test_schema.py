@@ -213,9 +213,9 @@ async def test_a_new_status_is_notified_once_with_the_contract_s_fields(
     await session.execute("UPDATE execution SET env_vars = '{}' WHERE id = $1", execution_id)
     await session.execute("UPDATE execution SET status = 'scheduling' WHERE id = $1", execution_id)
 
-    notices = await heard()
-    assert [channel for channel, _ in notices] == ["execution_created", "execution_status_changed"]
-    created, changed = (payload for _, payload in notices)
+    notifications = await heard()
+    assert [channel for channel, _ in notifications] == ["execution_created", "execution_status_changed"]
+    created, changed = (payload for _, payload in notifications)
     assert set(changed) - set(created) == {"old_status"}
     assert set(created) == {
         *("entity_type", "entity_id", "id", "action_id", "action_ref", "status", "enforcement", "rule_ref"),
@@ -285,7 +285,7 @@ async def test_healthy_workers_have_a_heartbeat_of_the_last_30_seconds(
 
 
 async def _listening(database: str, session: Session, *channels: str) -> Any:
-    """Start to LISTEN; the returned function tells what was heard, once a marker of its own came back."""
+    """Start to LISTEN; the returned function returns the notifications up to a marker that it sends."""
     heard: list[tuple[str, dict[str, Any]]] = []
     marked = asyncio.Event()
     connection = await asyncpg.connect(plain_url(database))
@@ -299,11 +299,11 @@ async def _listening(database: str, session: Session, *channels: str) -> Any:
     for channel in (*channels, "marker"):
         await connection.add_listener(channel, hear)
 
-    async def tell() -> list[tuple[str, dict[str, Any]]]:
+    async def heard_so_far() -> list[tuple[str, dict[str, Any]]]:
         await session.execute("SELECT pg_notify('marker', '{}')")
         async with asyncio.timeout(10):
             await marked.wait()
         await connection.close()
         return heard
 
-    return tell
+    return heard_so_far

@@ -37,7 +37,7 @@ async def test_a_runtime_must_be_among_the_worker_s(
     assert (await chosen(hands, "shell.echo")).worker_id == worker.id
     assert (await chosen(hands, "python.echo")).worker_id == python.id
     node = await chosen(hands, "node.echo")
-    assert (node.is_anybody_fit, node.wanted) == (False, ["node"])
+    assert (node.has_fitting_worker, node.wanted) == (False, ["node"])
 
 
 async def test_required_runtimes_must_all_be_there(hands: StockExecutor, python: StockWorker) -> None:
@@ -46,7 +46,7 @@ async def test_required_runtimes_must_all_be_there(hands: StockExecutor, python:
     assert (await chosen(hands, "core.echo")).worker_id == python.id
     await hands.database.session.execute(require, {"python": ">=3", "shell": "*"})
     both = await chosen(hands, "core.echo")
-    assert (both.is_anybody_fit, both.wanted) == (False, ["python", "shell"])
+    assert (both.has_fitting_worker, both.wanted) == (False, ["python", "shell"])
 
 
 async def test_an_action_without_a_runtime_goes_round_everybody(
@@ -57,7 +57,7 @@ async def test_an_action_without_a_runtime_goes_round_everybody(
     assert ids == [worker.id, python.id, worker.id, python.id]
 
 
-async def test_whoever_is_not_available_is_not_chosen(hands: StockExecutor, worker: StockWorker) -> None:
+async def test_unavailable_workers_are_not_chosen(hands: StockExecutor, worker: StockWorker) -> None:
     for change in (
         "status = 'inactive'",
         "status = 'error'",
@@ -71,11 +71,11 @@ async def test_whoever_is_not_available_is_not_chosen(hands: StockExecutor, work
         )
         assert (await chosen(hands, "shell.echo")).worker_id == worker.id
         await hands.database.session.execute(f"UPDATE worker SET {change}")
-        nobody = Choice(wanted=["shell"], is_anybody_fit=True, worker_id=None)
-        assert await chosen(hands, "shell.echo") == nobody, change
+        no_worker = Choice(wanted=["shell"], has_fitting_worker=True, worker_id=None)
+        assert await chosen(hands, "shell.echo") == no_worker, change
 
 
-async def test_what_nobody_registered_can_run_fails_and_is_announced_by_the_scheduler(
+async def test_without_a_fitting_worker_the_scheduler_fails_and_publishes(
     vhost: str, database: str, hands: StockExecutor, worker: StockWorker, auditor: Auditor
 ) -> None:
     async with Scheduler(vhost, database) as scheduler:
@@ -88,6 +88,6 @@ async def test_what_nobody_registered_can_run_fails_and_is_announced_by_the_sche
         await eventually(has_failed)
         await eventually(auditor.waiting)
         assert scheduler.dispatched == []
-    [notice] = await auditor.notices()
-    assert (notice.execution_id, notice.payload["status"]) == (unfit, "failed")
+    [completion] = await auditor.completions()
+    assert (completion.execution_id, completion.payload["status"]) == (unfit, "failed")
     assert "node" in (await auditor.result(unfit))["message"]

@@ -18,7 +18,7 @@ from tests.tools.attune.until_ready import until_ready
 
 
 @pytest.mark.usefixtures("admission_works")
-async def test_a_notice_frees_the_slot_and_calls_up_the_next(
+async def test_a_completion_event_frees_the_slot_and_requests_the_next(
     executor: StockExecutor, listener: CompletionListener, auditor: Auditor, vhost: str
 ) -> None:
     await executor.ensure_action("core.slow", concurrency_limit=1)
@@ -26,17 +26,17 @@ async def test_a_notice_frees_the_slot_and_calls_up_the_next(
     for one in (first, second):
         await executor.admit(one)
     await _set_status(executor, first, "failed")
-    notice = messages.execution_completed(execution_id=first, action_ref="core.slow", status="failed")
-    await executor.publisher.publish(notice)
+    completion = messages.execution_completed(execution_id=first, action_ref="core.slow", status="failed")
+    await executor.publisher.publish(completion)
 
     await eventually(lambda: listener.promoted == [second])
     assert await auditor.line("core.slow") == [(second, "active")]
     await until_ready(vhost, topology.REQUESTS_QUEUE, 1)
-    assert [seen.message_id for seen in listener.notices] == [notice.message_id]
+    assert [seen.message_id for seen in listener.completions] == [completion.message_id]
 
 
 @pytest.mark.usefixtures("admission_works")
-async def test_a_second_notice_frees_nothing_more(
+async def test_a_second_completion_event_frees_nothing_more(
     executor: StockExecutor, listener: CompletionListener, auditor: Auditor
 ) -> None:
     await executor.ensure_action("core.slow", concurrency_limit=1)
@@ -47,12 +47,12 @@ async def test_a_second_notice_frees_nothing_more(
         await executor.publisher.publish(
             messages.execution_completed(execution_id=ids[0], action_ref="core.slow", status="failed")
         )
-    await eventually(lambda: len(listener.notices) == 2)
+    await eventually(lambda: len(listener.completions) == 2)
     await eventually(lambda: listener.promoted == [ids[1]])
     assert await auditor.line("core.slow") == [(ids[1], "active"), (ids[2], "queued")]
 
 
-async def test_a_repeated_notice_of_a_workflow_task_makes_a_second_retry(
+async def test_a_repeated_completion_event_of_a_workflow_task_makes_a_second_retry(
     executor: StockExecutor, listener: CompletionListener
 ) -> None:
     task = {"workflow_execution": 1, "task_name": "build", "retry_count": 0, "max_retries": 1}
@@ -70,7 +70,7 @@ async def test_a_repeated_notice_of_a_workflow_task_makes_a_second_retry(
     await eventually(retried_twice)
 
 
-async def test_a_notice_advances_the_workflow_once(
+async def test_a_completion_event_advances_the_workflow_once(
     executor: StockExecutor, listener: CompletionListener
 ) -> None:
     session = executor.database.session
@@ -86,7 +86,7 @@ async def test_a_notice_advances_the_workflow_once(
         await executor.publisher.publish(
             messages.execution_completed(execution_id=child, action_ref="core.echo", status="failed")
         )
-    await eventually(lambda: len(listener.notices) == 2)
+    await eventually(lambda: len(listener.completions) == 2)
 
     async def failed_tasks() -> Any:
         return await session.fetchval("SELECT failed_tasks FROM workflow_execution") == ["build"]
@@ -103,8 +103,8 @@ async def test_a_live_worker_runs_a_request_to_its_end(
         await executor.request(execution_id)
         await eventually(lambda: worker.ran == [execution_id])
     assert await auditor.status(execution_id) == "completed"
-    [notice] = await auditor.notices()
-    assert (notice.execution_id, notice.payload["status"]) == (execution_id, "Completed")
+    [completion] = await auditor.completions()
+    assert (completion.execution_id, completion.payload["status"]) == (execution_id, "Completed")
     statuses = [row.new_values["status"] for row in await auditor.history(execution_id) if row.new_values]
     assert statuses == ["requested", "scheduling", "scheduled", "running", "completed"]
 
@@ -155,7 +155,7 @@ async def test_a_graceful_stop_writes_inactive_and_a_loss_does_not(
     for one in (stopped, lost):
         await one.start()
     await stopped.stop()
-    await lost.vanish()
+    await lost.die()
     rows = await executor.database.session.fetch("SELECT name, status FROM worker ORDER BY name")
     assert [tuple(row.values()) for row in rows] == [
         ("worker-lost", "active"),
@@ -186,11 +186,11 @@ async def test_what_a_hanging_worker_holds_does_not_expire_until_it_dies(
         # Published later under the same TTL: when this one has died, the held one is past its time too.
         await executor.schedule(await executor.create_execution(), absent.id)
         await until_ready(vhost, witness, 1)
-        await hung.vanish()
+        await hung.die()
         await until_ready(vhost, witness, 2)
 
 
-async def test_what_waits_for_a_free_hand_returns_when_the_worker_vanishes(
+async def test_prefetched_messages_return_to_the_queue_when_the_worker_dies(
     vhost: str, database: str, executor: StockExecutor
 ) -> None:
     async def work_for_ever(_: dict[str, Any]) -> object:
@@ -202,7 +202,7 @@ async def test_what_waits_for_a_free_hand_returns_when_the_worker_vanishes(
     for _ in range(3):
         await executor.schedule(await executor.create_execution(), worker.id)
     await eventually(lambda: len(worker.held) == 2)
-    await worker.vanish()
+    await worker.die()
     await until_ready(vhost, topology.worker_queue(worker.id), 2)
 
 
@@ -230,7 +230,7 @@ async def test_the_stock_handler_leaves_a_newer_attempt_alone(
     assert await auditor.status(dispatch.execution_id) == "scheduled"
 
 
-async def test_the_auditor_hears_every_notice_once_however_often_it_is_asked(
+async def test_the_auditor_counts_every_completion_event_once(
     executor: StockExecutor, auditor: Auditor
 ) -> None:
     sent = [
@@ -244,11 +244,11 @@ async def test_the_auditor_hears_every_notice_once_however_often_it_is_asked(
     # A routed message is in its queue a moment later: routing and queueing are two processes of the broker.
     await executor.publisher.publish_many(sent[:2])
     await eventually(lambda: waiting(2))
-    assert len(await auditor.notices()) == 2
+    assert len(await auditor.completions()) == 2
     await executor.publisher.publish_many(sent[2:])
     await eventually(lambda: waiting(1))
-    assert [seen.message_id for seen in await auditor.notices()] == [one.message_id for one in sent]
-    assert await auditor.notice_counts() == {1: 1, 2: 2}
+    assert [seen.message_id for seen in await auditor.completions()] == [one.message_id for one in sent]
+    assert await auditor.completion_counts() == {1: 1, 2: 2}
     assert await auditor.waiting() == 0
 
 

@@ -56,12 +56,12 @@ async def has_status(world: StockWorld, execution_id: int, *statuses: str) -> No
 
 @alone_and_beside
 async def test_plain_case_and_monitor_off(world: StockWorld, is_alone: bool) -> None:
-    gone = await world.vanished_worker()
+    lost = await world.lost_worker()
     async with dlq_handler(world, is_alone=is_alone):
-        [dispatch] = await world.executor.schedule_many(1, gone.id)
+        [dispatch] = await world.executor.schedule_many(1, lost.id)
         if is_alone:
             # Its message expires and reaches no queue: without a look of Attune's monitor nothing ends it.
-            await has_expired(world, gone)
+            await has_expired(world, lost)
             assert await world.auditor.status(dispatch.execution_id) == "scheduled"
             await attunes_monitor(world).tick()
         await world.all_ended([dispatch])
@@ -79,9 +79,9 @@ async def has_expired(world: StockWorld, worker: StockWorker) -> None:
 @alone_and_beside
 async def test_bad_row(world: StockWorld, is_alone: bool) -> None:
     """One row that the database does not let end, and an execution behind it in the order of Attune's scan."""
-    gone = await world.vanished_worker()
+    lost = await world.lost_worker()
     async with dlq_handler(world, is_alone=is_alone):
-        [bad] = await world.executor.schedule_many(1, gone.id)
+        [bad] = await world.executor.schedule_many(1, lost.id)
         await world.sql(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$"
         )
@@ -89,7 +89,7 @@ async def test_bad_row(world: StockWorld, is_alone: bool) -> None:
             "CREATE TRIGGER refuse BEFORE UPDATE ON execution FOR EACH ROW"
             f" WHEN (OLD.id = {bad.execution_id}) EXECUTE FUNCTION refuse()"
         )
-        [behind] = await world.executor.schedule_many(1, gone.id)
+        [behind] = await world.executor.schedule_many(1, lost.id)
         monitor = attunes_monitor(world)
         for _ in range(2):
             with pytest.raises(asyncpg.RaiseError, match="refused"):
@@ -130,11 +130,11 @@ async def test_lost_request(world: StockWorld, is_alone: bool) -> None:
 
 @alone_and_beside
 async def test_canceling(world: StockWorld, is_alone: bool) -> None:
-    gone = await world.vanished_worker()
-    [dispatch] = await world.executor.schedule_many(1, gone.id)
+    lost = await world.lost_worker()
+    [dispatch] = await world.executor.schedule_many(1, lost.id)
     number = dispatch.execution_id
     await world.sql("UPDATE execution SET status = 'canceling' WHERE id = $1", number)
-    await gone_quiet(world, gone)
+    await stopped_reporting(world, lost)
     async with dlq_handler(
         world, is_alone=is_alone, ATTUNE__DLQ_HANDLER__MONITOR__CANCELING_TIMEOUT_SECONDS="1"
     ):
@@ -145,17 +145,17 @@ async def test_canceling(world: StockWorld, is_alone: bool) -> None:
             await world.all_ended([dispatch], "cancelled")
 
 
-async def gone_quiet(world: StockWorld, worker: StockWorker) -> None:
+async def stopped_reporting(world: StockWorld, worker: StockWorker) -> None:
     """Its last heartbeat is old."""
     await world.sql("UPDATE worker SET last_heartbeat = now() - interval '1 hour' WHERE id = $1", worker.id)
 
 
 async def test_restarted_worker(world: StockWorld) -> None:
     """Alone. Beside dlq-handler: test_restarted_worker.py."""
-    crashed = await world.vanished_worker("worker-shell")
+    crashed = await world.lost_worker("worker-shell")
     number = await world.executor.create_execution()
     await world.sql("UPDATE execution SET status = 'running', worker = $2 WHERE id = $1", number, crashed.id)
-    await gone_quiet(world, crashed)
+    await stopped_reporting(world, crashed)
     async with StockWorker(
         world.amqp_url, world.database_url, name="worker-shell", ttl_ms=500, heartbeat_seconds=1
     ) as worker:

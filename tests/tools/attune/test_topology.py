@@ -1,4 +1,4 @@
-"""What stock Attune declares, and why its dead letters vanish."""
+"""What stock Attune declares, and why its dead letters are lost."""
 
 import asyncio
 from collections.abc import AsyncIterator

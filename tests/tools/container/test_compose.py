@@ -25,7 +25,7 @@ def test_the_files_follow_the_compose_specification() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_a_second_file_opens_the_dashboard_to_whoever_has_the_token(tmp_path: Path) -> None:
+def test_a_second_file_opens_the_dashboard_with_a_token(tmp_path: Path) -> None:
     added = yaml.safe_load(WITH_DASHBOARD.read_text())
     section, (secret,) = added["services"]["dlq-handler"], added["secrets"]
     assert section["secrets"] == [secret]
@@ -37,7 +37,9 @@ def test_a_second_file_opens_the_dashboard_to_whoever_has_the_token(tmp_path: Pa
     ui = load(DOCKER_CONFIG, environment).settings.dlq_handler.ui
     assert (ui.host, [token.role for token in ui.tokens]) == ("0.0.0.0", ["operate"])
     assert section["ports"][0].endswith(f":{ui.port}")
-    assert load(DOCKER_CONFIG, {}).settings.dlq_handler.ui.is_local, "and without it nobody else comes in"
+    assert load(DOCKER_CONFIG, {}).settings.dlq_handler.ui.is_local, (
+        "without it only the container itself has access"
+    )
 
 
 def test_every_part_is_there() -> None:

@@ -34,8 +34,8 @@ def test_every_manifest_fits_the_schema() -> None:
     validate = [sys.executable, "-m", "kubernetes_validate", "--strict", *map(str, MANIFESTS)]
     validated = subprocess.run(validate, capture_output=True, text=True, check=False)
     assert validated.returncode == 0, validated.stdout + validated.stderr
-    told = validated.stdout + validated.stderr
-    assert all(str(path) in told for path in MANIFESTS)
+    output = validated.stdout + validated.stderr
+    assert all(str(path) in output for path in MANIFESTS)
     assert len(MANIFESTS) == 6
 
 

@@ -79,8 +79,8 @@ async def _runs_through_a_kill(
     published = {following} if is_broker and not connects_again else {running, following}
 
     async def are_announced() -> bool:
-        return published <= set(await auditor.notice_counts())
+        return published <= set(await auditor.completion_counts())
 
     await eventually(are_announced)
     if running not in published:
-        assert running not in await auditor.notice_counts(), "its worker had lost the broker"
+        assert running not in await auditor.completion_counts(), "its worker had lost the broker"

@@ -16,10 +16,10 @@ async def test_demo_keeps_every_promise_and_leaves_nothing_behind(
 ) -> None:
     process = await demo(tmp_path)
     out, _ = await process.communicate()
-    told = out.decode()
-    assert process.returncode == 0, told
-    assert [f"Act {number}." in told for number in range(1, 6)] == [True] * 5
-    assert "\x1b" not in told
+    output = out.decode()
+    assert process.returncode == 0, output
+    assert [f"Act {number}." in output for number in range(1, 6)] == [True] * 5
+    assert "\x1b" not in output
     for promise in (
         "dispatched",
         "announced",
@@ -28,12 +28,14 @@ async def test_demo_keeps_every_promise_and_leaves_nothing_behind(
         "in any queue",
         "stock Attune",
     ):
-        assert re.search(rf"^✓ .*{promise}", told, re.MULTILINE), told
-    figures = re.findall(r"first rescued execution .*|the story took .*", told)
+        assert re.search(rf"^✓ .*{promise}", output, re.MULTILINE), output
+    figures = re.findall(r"first rescued execution .*|the story took .*", output)
     assert len(figures) == 2
     print_line(f"demo: {'; '.join(figures)}")
-    assert re.search(r"[1-9]\d* letters decided, [1-9]\d* letters in its hands: killed at work", told), told
-    assert re.search(r"its dashboard, .*: http://127\.0\.0\.1:\d+$", told, re.MULTILINE)
+    assert re.search(r"[1-9]\d* letters decided, [1-9]\d* letters in its hands: killed at work", output), (
+        output
+    )
+    assert re.search(r"its dashboard, .*: http://127\.0\.0\.1:\d+$", output, re.MULTILINE)
     assert left_running(tmp_path) == []
     assert left_behind(tmp_path) == []
 

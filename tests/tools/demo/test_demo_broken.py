@@ -29,10 +29,10 @@ async def test_demo_fails_when_the_sidecar_breaks_a_promise(
     )
     process = await demo(tmp_path, "--patience", "40", "--sidecar", command)
     out, _ = await process.communicate()
-    told = out.decode()
-    assert process.returncode == 1, told
-    assert seen in told, told
-    log = re.search(r"BROKEN: each end was announced, exactly once: .*; read (\S+sidecar\.log)", told)
-    assert log, told
+    output = out.decode()
+    assert process.returncode == 1, output
+    assert seen in output, output
+    log = re.search(r"BROKEN: each end was announced, exactly once: .*; read (\S+sidecar\.log)", output)
+    assert log, output
     assert "intake.opened" in Path(log[1]).read_text()  # noqa: ASYNC240 - nothing else runs in this loop now
     assert left_running(tmp_path) == []

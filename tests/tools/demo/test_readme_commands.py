@@ -1,6 +1,6 @@
-"""What the README tells a reader to type does what it says there: every command of its blocks is taken from it and run.
+"""Every command of the README's blocks does what the README says: it is read from there and run.
 
-The demo has tests of its own (test_demo.py), and `./run test all` runs this test: of these two only their
+The demo has its own tests (test_demo.py), and `./run test all` runs this one: of these two only their
 place in the README and in .ci/run is checked here.
 """
 
@@ -85,7 +85,7 @@ async def test_tour_does_what_it_says(world: StockWorld, rabbitmq: RabbitMQ) -> 
             "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
         }
     )
-    worker = await world.vanished_worker()
+    worker = await world.lost_worker()
     await typed("./run setup", environment)
     await typed(config_check, environment)
     await typed(doctor, environment, code=1)
@@ -125,7 +125,7 @@ async def test_tour_does_what_it_says(world: StockWorld, rabbitmq: RabbitMQ) -> 
             "localhost:9464": f"127.0.0.1:{port}",
         }
         assert all(any(name in command for command in during) for name in of_this_world)
-        # By its age, not by how long the commands before took: the status must know that it is gone.
+        # The heartbeat is old at once, however long the commands before took: status must report the worker.
         await world.sql(
             "UPDATE worker SET last_heartbeat = now() - interval '10 minutes' WHERE id = $1", worker.id
         )

@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 
-from sandbox.auditor.completion_queue import read_notice
-from sandbox.auditor.ledger import Change, Ledger, Notice, TerminalRow, Violation
+from sandbox.auditor.completion_queue import read_completion
+from sandbox.auditor.ledger import Change, CompletionEvent, Ledger, TerminalRow, Violation
 from sandbox.auditor.outages import Outages
 
 _numbers = count(1)
@@ -20,8 +20,10 @@ def changes(execution_id: int, *statuses: str | None) -> list[Change]:
     ]
 
 
-def notice(execution_id: int, message_id: str) -> Notice:
-    return Notice(execution_id=execution_id, message_id=message_id, status="failed", source="dlq-handler")
+def completion(execution_id: int, message_id: str) -> CompletionEvent:
+    return CompletionEvent(
+        execution_id=execution_id, message_id=message_id, status="failed", source="dlq-handler"
+    )
 
 
 def row(execution_id: int, *, minute: int = 0, result: str = "a") -> TerminalRow:
@@ -41,15 +43,15 @@ def a_ledger_of_one_end() -> Ledger:
     ledger = a_ledger()
     ledger.take_changes(changes(1, *LIFE, "failed"))
     ledger.take_rows({1: row(1)})
-    ledger.take_notice(notice(1, "a"), at=FIRST)
+    ledger.take_completion(completion(1, "a"), at=FIRST)
     return ledger
 
 
 def broken(ledger: Ledger) -> list[Violation]:
-    return ledger.violations(ledger.notice_counts())
+    return ledger.violations(ledger.completion_counts())
 
 
-def test_an_end_with_its_notice_keeps_every_promise() -> None:
+def test_an_end_with_its_completion_event_keeps_every_promise() -> None:
     ledger = a_ledger_of_one_end()
     audit = ledger.audit()
     assert (audit.dispatched, audit.open, audit.ends, audit.terminal) == (1, (), 1, 1)
@@ -65,22 +67,22 @@ def test_what_was_dispatched_and_never_ended_is_open() -> None:
     assert (audit.dispatched, audit.open) == (1, (1,))
 
 
-def test_an_end_that_nobody_announced_is_silent() -> None:
+def test_an_end_without_a_completion_event_is_silent() -> None:
     ledger = a_ledger()
     ledger.take_changes(changes(1, *LIFE, "failed"))
     assert ledger.audit().silent == (1,)
 
 
-def test_a_second_id_for_one_end_is_a_second_notice() -> None:
+def test_a_second_id_for_one_end_is_a_second_event() -> None:
     ledger = a_ledger_of_one_end()
-    ledger.take_notice(notice(1, "b"), at=FIRST)
+    ledger.take_completion(completion(1, "b"), at=FIRST)
     assert ledger.audit().doubled == (1,)
     assert broken(ledger) == [Violation(promise="announced once", execution_ids=(1,))]
 
 
-def test_the_same_id_again_is_a_second_notice_when_nothing_was_lost() -> None:
+def test_the_same_id_again_is_a_second_event_without_an_outage() -> None:
     ledger = a_ledger_of_one_end()
-    assert ledger.take_notice(notice(1, "a"), at=FIRST)
+    assert ledger.take_completion(completion(1, "a"), at=FIRST)
     audit = ledger.audit()
     assert (audit.repeats, audit.doubled) == (0, (1,))
     assert broken(ledger) == [Violation(promise="announced once", execution_ids=(1,))]
@@ -89,7 +91,7 @@ def test_the_same_id_again_is_a_second_notice_when_nothing_was_lost() -> None:
 def test_the_same_id_again_is_a_repeat_and_allowed_when_something_was_lost_between() -> None:
     ledger = a_ledger_of_one_end()
     ledger.losses.lost("sidecar", FIRST)
-    assert ledger.take_notice(notice(1, "a"), at=FIRST + 9)
+    assert ledger.take_completion(completion(1, "a"), at=FIRST + 9)
     audit = ledger.audit()
     assert (audit.repeats, audit.doubled) == (1, ())
     assert broken(ledger) == []
@@ -97,21 +99,21 @@ def test_the_same_id_again_is_a_repeat_and_allowed_when_something_was_lost_betwe
 
 def test_what_the_broker_hands_out_again_is_not_even_a_repeat() -> None:
     ledger = a_ledger_of_one_end()
-    ledger.take_notice(notice(1, "a"), at=FIRST, redelivered=True)
+    ledger.take_completion(completion(1, "a"), at=FIRST, redelivered=True)
     assert ledger.audit().repeats == 0
 
 
-def test_a_notice_of_what_never_ended_is_one_too_many() -> None:
+def test_an_event_without_an_end_is_one_too_many() -> None:
     ledger = a_ledger()
     ledger.take_changes(changes(1, *LIFE, "running"))
-    ledger.take_notice(notice(1, "a"), at=FIRST)
+    ledger.take_completion(completion(1, "a"), at=FIRST)
     assert ledger.audit().doubled == (1,)
 
 
-def test_a_notice_that_came_after_the_changes_were_read_breaks_nothing_yet() -> None:
+def test_an_event_that_arrived_after_the_changes_were_read_breaks_nothing_yet() -> None:
     ledger = a_ledger_of_one_end()
-    counted = ledger.notice_counts()
-    ledger.take_notice(notice(2, "b"), at=FIRST)
+    counted = ledger.completion_counts()
+    ledger.take_completion(completion(2, "b"), at=FIRST)
     assert ledger.violations(counted) == []
 
 
@@ -128,7 +130,7 @@ def test_a_row_whose_result_differs_was_changed() -> None:
     assert ledger.audit().changed == (1,)
 
 
-def test_a_row_that_was_over_and_is_gone_was_changed() -> None:
+def test_a_deleted_terminal_row_counts_as_changed() -> None:
     ledger = a_ledger_of_one_end()
     ledger.take_rows({})
     assert ledger.audit().changed == (1,)
@@ -154,7 +156,7 @@ def test_a_change_that_is_read_twice_counts_once() -> None:
     assert ledger.audit().ends == 1
 
 
-def test_a_notice_nobody_can_read_is_one_too_many() -> None:
+def test_an_unreadable_event_is_one_too_many() -> None:
     ledger = a_ledger()
-    ledger.take_notice(read_notice(b"no json"), at=FIRST)
+    ledger.take_completion(read_completion(b"no json"), at=FIRST)
     assert ledger.audit().doubled == (0,)

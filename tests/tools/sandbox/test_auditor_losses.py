@@ -1,4 +1,4 @@
-"""A notice may be repeated only by whom a loss kept from knowing that it was announced."""
+"""A completion event may be repeated only by whom a loss kept from knowing that it was announced."""
 
 import pytest
 
@@ -15,7 +15,7 @@ MARGIN, LOST, BACK = 4.0, 100.0, 110.0
         (96.0, 112.0, True),  # published, and its confirm was still awaited
         (111.0, 111.1, True),  # the broker kept the first copy and gave us both when it was back
         (99.9, 900.0, True),  # adopted late
-        (95.9, 112.0, False),  # announced and marked long before: somebody announces everything again
+        (95.9, 112.0, False),  # published and marked long before: a fault publishes everything again
         (98.0, 98.1, False),  # twice at once, before anything was lost
         (114.1, 114.2, False),  # twice at once, when all is well again
     ],

@@ -1,4 +1,4 @@
-"""The pure parts of the demo: what it takes from reports, how it tells and draws them, when it says that all held."""
+"""The pure parts of the demo: reading reports, printing and drawing them, deciding whether all promises were kept."""
 
 import io
 import json
@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sandbox.auditor.ledger import Audit, Change, Notice, Violation
+from sandbox.auditor.ledger import Audit, Change, CompletionEvent, Violation
 from sandbox.auditor.reports import Reporter
 from sandbox.demo.live_view import draw
 from sandbox.demo.observed import ObservedState, numbers
 from sandbox.demo.picture import Condition, Picture
-from sandbox.demo.promises import promises, table
-from sandbox.demo.report_lines import ReportLines
+from sandbox.demo.promises import promises
 from sandbox.demo.view import View, open_view
 from sandbox.stage.parts import PARTS
 
-COLOUR = re.compile(r"\x1b\[[\d;]*(?:3[0-7]|9[0-7])m")
+COLOR = re.compile(r"\x1b\[[\d;]*(?:3[0-7]|9[0-7])m")
 
 KEPT: dict[str, Any] = {
     "dispatched": 4,
@@ -53,22 +52,22 @@ def reports() -> list[dict[str, Any]]:
         for execution in (1, 2, 3)
         for number, (status, w, by) in enumerate(life)
     )
-    notice = Notice(execution_id=1, message_id="a", status="failed", source="dlq-handler")
-    reporter.notices([(notice, False), (notice, True)])
+    completion = CompletionEvent(execution_id=1, message_id="a", status="failed", source="dlq-handler")
+    reporter.completions([(completion, False), (completion, True)])
     reporter.violation(Violation(promise="announced once", execution_ids=(1,)))
     reporter.away("broker", OSError("gone"))
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def a_sight() -> ObservedState:
+def observed_state() -> ObservedState:
     observed = ObservedState()
     for report in reports():
         observed.take(report)
     return observed
 
 
-def test_sight_is_made_of_reports() -> None:
-    observed = a_sight()
+def test_state_is_made_of_reports() -> None:
+    observed = observed_state()
     assert observed.over([1, 2, 3]) == [1, 2, 3] == observed.ended_by([1, 2, 3], "letter")
     assert observed.on_worker([1, 9], "worker-shell") == [1]
     assert observed.are_settled([1])
@@ -91,26 +90,8 @@ def test_a_lost_request_that_is_repeated_counts_as_rescued() -> None:
     assert observed.rescued() == 1
 
 
-def test_what_happened_to_many_is_told_once() -> None:
-    lines, observed = ReportLines(), ObservedState()
-    for report in reports():
-        observed.take(report)
-        lines.add(report, observed)
-    assert list(lines.flush()) == [
-        "dispatched to worker-shell: 1-3",
-        "failed by dlq-handler, as its letter came: 1-3",
-        "announced by dlq-handler: 1",
-        "announced again by dlq-handler, with the same id: 1",
-    ]
-    assert list(lines.flush()) == []
-
-
 def test_runs_of_numbers_are_folded() -> None:
     assert numbers([5, 1, 2, 3]) == "1-3, 5"
-
-
-def test_an_audit_without_a_fault_keeps_every_promise() -> None:
-    assert all(promise.held for promise in promises(KEPT))
 
 
 @pytest.mark.parametrize(
@@ -136,16 +117,10 @@ def test_the_audit_has_what_the_table_asks_for() -> None:
     assert all(promise.held for promise in promises(json.loads(out.getvalue())))
 
 
-def test_the_table_fits_eighty_columns() -> None:
-    lines = list(table(promises(KEPT | {"doubled": [3]}), 80))
-    assert max(map(len, lines)) <= 80
-    assert "    announced more than once: 3" in lines
-
-
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_picture_leaves_room_for_events(width: int) -> None:
     picture = Picture(
-        observed=a_sight(),
+        observed=observed_state(),
         act="Act 4 of 5",
         look_at="Look at: " + "x" * 200,
         conditions=dict.fromkeys(PARTS, Condition.STARTING),
@@ -171,23 +146,21 @@ def shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, **variables: str) -> st
         monkeypatch.setenv(name, value)
     out = Terminal()
     view = open_view(out, began=0)
-    view.open(Picture(observed=a_sight(), act="Act 4", conditions=dict.fromkeys(PARTS, Condition.KILLED)))
+    view.open(
+        Picture(observed=observed_state(), act="Act 4", conditions=dict.fromkeys(PARTS, Condition.KILLED))
+    )
     view.line("something happened")
     view.close()
     return out.getvalue()
 
 
-def test_a_terminal_gets_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = shown_on_a_terminal(monkeypatch)
+@pytest.mark.parametrize(("variables", "is_colored"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_a_terminal_gets_a_picture_with_colors_unless_they_are_off(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], is_colored: bool
+) -> None:
+    shown = shown_on_a_terminal(monkeypatch, **variables)
     assert "line of core.slow" in shown
-    assert "something happened" in shown
-    assert COLOUR.search(shown)
-
-
-def test_a_terminal_may_ask_for_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = shown_on_a_terminal(monkeypatch, NO_COLOR="1")
-    assert "line of core.slow" in shown
-    assert not COLOUR.search(shown)
+    assert (COLOR.search(shown) is not None) is is_colored
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +169,7 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b" not in shown
 
 
-def test_an_audience_that_left_is_noticed_once() -> None:
+def test_a_closed_output_is_reported_once() -> None:
     class Left(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError

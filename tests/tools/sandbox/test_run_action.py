@@ -63,7 +63,7 @@ async def test_where_there_is_no_node_python_runs_its_actions(monkeypatch: pytes
     assert await run(a_payload("node.echo")) == {"exit_code": 0, "stdout": "{}", "stderr": ""}
 
 
-async def test_an_action_dies_with_whoever_started_it() -> None:
+async def test_an_action_dies_with_the_process_that_started_it() -> None:
     starter = (
         "import os, subprocess, sys, time;"
         f"p = subprocess.Popen([sys.executable, '-I', '-S', {END_WITH_PARENT!r}, str(os.getpid()), 'sleep', '600']);"

@@ -1,4 +1,4 @@
-"""What a stage writes down about itself is believed only as far as it is still true."""
+"""The recorded state of a stage counts only for processes that still exist."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ US = ProcessIdentity.of_this_process()
 
 @pytest.fixture
 def stranger() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that lives until somebody ends it."""
+    """A process that runs until a test ends it."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
@@ -74,14 +74,14 @@ def test_a_process_is_known_again_until_it_has_ended(stranger: subprocess.Popen[
     assert (while_it_runs, as_a_zombie, mark.is_alive) == (True, False, False)
 
 
-def test_whoever_has_a_used_id_now_is_not_taken_for_the_keeper(
+def test_another_process_with_the_same_pid_is_not_the_keeper(
     tmp_path: Path, stranger: subprocess.Popen[bytes]
 ) -> None:
     State(keeper=replace(mark_of(stranger), started="before"), is_up=True).write(tmp_path)
     assert running(tmp_path) is None
 
 
-def test_clearing_kills_the_recorded_process_and_spares_whoever_has_its_id_now(
+def test_clearing_kills_the_recorded_process_and_spares_another_with_the_same_pid(
     tmp_path: Path, stranger: subprocess.Popen[bytes]
 ) -> None:
     left_behind(tmp_path, processes={"sidecar": replace(mark_of(stranger), started="before")})
@@ -92,7 +92,7 @@ def test_clearing_kills_the_recorded_process_and_spares_whoever_has_its_id_now(
         assert stranger.wait(10) == -signal.SIGKILL
 
 
-def test_clearing_removes_the_servers_folders_and_nobody_elses_and_says_so(tmp_path: Path) -> None:
+def test_clearing_removes_only_the_folders_of_the_servers_and_reports_it(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "dlq-handler-postgresql-x", tmp_path / "precious"
     ours.mkdir()
     theirs.mkdir()

@@ -1,4 +1,4 @@
-"""What the pages about the sandbox tell a reader to type is understood by `./run`: its commands, parts and options."""
+"""`./run` accepts every command of the pages about the sandbox, with its parts and options."""
 
 import re
 import shlex

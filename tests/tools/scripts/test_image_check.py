@@ -46,7 +46,7 @@ async def test_local_files_that_it_names_are_lent_as_well(
     assert f"find-links = {tmp_path}/wheels /not/here\n" in pip.conf
 
 
-def told(**config: Any) -> dict[str, Any]:
+def inspected(**config: Any) -> dict[str, Any]:
     usual = {
         "Env": ["PATH=/bin"],
         "Entrypoint": ["dlq-handler"],
@@ -61,7 +61,7 @@ def told(**config: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("user", ["", "root", "0:0", "nobody", "65532"])
 def test_an_image_of_root_or_of_a_name_is_refused(user: str) -> None:
     with pytest.raises(CheckFailed, match="two numbers that are not root's"):
-        Image(told(User=user))
+        Image(inspected(User=user))
 
 
 @pytest.mark.parametrize(
@@ -69,15 +69,17 @@ def test_an_image_of_root_or_of_a_name_is_refused(user: str) -> None:
 )
 def test_a_build_tool_in_the_image_is_refused(file: str, tmp_path: Path) -> None:
     pip = LentPip(values={"timeout": "5"})
-    Image(told()).refuse_traces(tmp_path, pip)
+    Image(inspected()).refuse_traces(tmp_path, pip)
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).touch()
     with pytest.raises(CheckFailed, match=file):
-        Image(told()).refuse_traces(tmp_path, pip)
+        Image(inspected()).refuse_traces(tmp_path, pip)
 
 
 def test_an_address_of_packages_in_the_image_is_refused(tmp_path: Path) -> None:
     pip = LentPip(values={"index-url": "https://user:secret@one.example/simple"})
-    Image(told()).refuse_traces(tmp_path, pip)
+    Image(inspected()).refuse_traces(tmp_path, pip)
     with pytest.raises(CheckFailed, match="where packages came from"):
-        Image(told(Env=["PIP_INDEX_URL=https://user:secret@one.example/simple"])).refuse_traces(tmp_path, pip)
+        Image(inspected(Env=["PIP_INDEX_URL=https://user:secret@one.example/simple"])).refuse_traces(
+            tmp_path, pip
+        )

@@ -1,4 +1,4 @@
-"""`./run` tells what it can do, and sets nothing up for that."""
+"""`./run` lists its commands without setting anything up."""
 
 import re
 import subprocess
@@ -32,7 +32,7 @@ def test_alone_it_lists_its_commands(tmp_path: Path, arguments: tuple[str, ...])
     assert missing == []
 
 
-def test_unknown_command_is_told_with_the_list(tmp_path: Path) -> None:
+def test_unknown_command_is_refused_with_the_list(tmp_path: Path) -> None:
     refused = run(tmp_path, "dmeo")
     assert refused.returncode == 64
     assert "no command 'dmeo'" in refused.stderr

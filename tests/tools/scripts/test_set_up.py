@@ -15,7 +15,7 @@ Done = list[str]
 @pytest.fixture
 def done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Done:
     """A clone whose pip only says what it was asked for."""
-    told: Done = []
+    steps: Done = []
     venv = tmp_path / ".venv"
     for name, place in {
         "ROOT": tmp_path,
@@ -33,7 +33,7 @@ def done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Done:
         file.write_text("as it was\n")
 
     def make_venv(_lock: Path) -> None:
-        told.append("new .venv")
+        steps.append("new .venv")
         for mark in (set_up.RUNTIME, set_up.PACKAGES, set_up.WHOLE):
             mark.unlink(missing_ok=True)
         set_up.PYTHON.parent.mkdir(parents=True, exist_ok=True)
@@ -42,71 +42,56 @@ def done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Done:
     says: dict[str, Callable[..., object]] = {
         "make_venv": make_venv,
         "find_pip": lambda _scratch: ["pip"],
-        "install": lambda _pip, lock: told.append(lock.name),
-        "make_importable": lambda: told.append("importable"),
-        "run": lambda *_: told.append("the project itself"),
+        "install": lambda _pip, lock: steps.append(lock.name),
+        "make_importable": lambda: steps.append("importable"),
+        "run": lambda *_: steps.append("the project itself"),
     }
     for name, say in says.items():
         monkeypatch.setattr(set_up, name, say)
-    return told
+    return steps
 
 
 WHOLE = ["new .venv", "requirements.lock", "the project itself", "importable"]
 RUNTIME = ["new .venv", "requirements.runtime.lock", "importable"]
 
 
-def test_demo_is_content_with_the_runtime(done: Done) -> None:
-    set_up.set_up(runtime_only=True)
-    assert done == RUNTIME
-
-
-@pytest.mark.parametrize("runtime_only", [True, False])
-def test_what_is_set_up_is_not_set_up_again(done: Done, runtime_only: bool) -> None:
-    set_up.set_up(runtime_only=runtime_only)
+@pytest.mark.parametrize(
+    ("before", "changed", "runtime_only", "steps"),
+    [
+        ([], None, True, RUNTIME),
+        ([], None, False, WHOLE),
+        ([True], None, True, []),
+        ([False], None, False, []),
+        ([False], None, True, []),
+        ([True], None, False, WHOLE[1:]),
+        ([True, False], "LOCK", False, WHOLE),
+        ([True], "RUNTIME_LOCK", True, RUNTIME),
+        ([False], "PROJECT", True, WHOLE[2:]),
+        ([False], "PROJECT", False, WHOLE[2:]),
+    ],
+    ids=[
+        "runtime is enough for the demo",
+        "whole",
+        "runtime is set up already",
+        "whole is set up already",
+        "whole is enough for the demo",
+        "rest is added to the runtime",
+        "packages of an older lock are removed",
+        "another runtime lock",
+        "changed project, runtime wanted",
+        "changed project: no package is fetched",
+    ],
+)
+def test_only_missing_steps_are_done(
+    done: Done, before: list[bool], changed: str | None, runtime_only: bool, steps: Done
+) -> None:
+    for earlier in before:
+        set_up.set_up(runtime_only=earlier)
+    if changed:
+        getattr(set_up, changed).write_text("changed\n")
     done.clear()
     set_up.set_up(runtime_only=runtime_only)
-    assert done == []
-
-
-def test_whole_is_enough_for_the_demo(done: Done) -> None:
-    set_up.set_up(runtime_only=False)
-    assert done == WHOLE
-    done.clear()
-    set_up.set_up(runtime_only=True)
-    assert done == []
-
-
-def test_rest_is_added_to_the_runtime(done: Done) -> None:
-    set_up.set_up(runtime_only=True)
-    done.clear()
-    set_up.set_up(runtime_only=False)
-    assert done == WHOLE[1:]
-
-
-def test_packages_of_an_older_lock_are_cleared_away(done: Done) -> None:
-    set_up.set_up(runtime_only=True)
-    set_up.set_up(runtime_only=False)
-    done.clear()
-    set_up.LOCK.write_text("one package less\n")
-    set_up.set_up(runtime_only=False)
-    assert done == WHOLE
-
-
-def test_another_runtime_lock_makes_a_new_runtime(done: Done) -> None:
-    set_up.set_up(runtime_only=True)
-    done.clear()
-    set_up.RUNTIME_LOCK.write_text("newer\n")
-    set_up.set_up(runtime_only=True)
-    assert done == RUNTIME
-
-
-@pytest.mark.parametrize("runtime_only", [True, False])
-def test_changed_project_is_installed_without_fetching_packages(done: Done, runtime_only: bool) -> None:
-    set_up.set_up(runtime_only=False)
-    done.clear()
-    set_up.PROJECT.write_text("another entry point\n")
-    set_up.set_up(runtime_only=runtime_only)
-    assert done == WHOLE[2:]
+    assert done == steps
 
 
 def test_half_a_set_up_is_done_again(done: Done, monkeypatch: pytest.MonkeyPatch) -> None:

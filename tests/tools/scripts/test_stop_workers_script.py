@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = str(ROOT / "scripts" / "stop-workers-test.sh")
 WORKERS = {"worker-shell", "worker-python", "worker-node"}
 
-# What the script asks of Docker, done to the sandbox. Its ports are told by the environment.
+# A `docker` that acts on the sandbox. The ports come from the environment.
 DOCKER = """#!/bin/sh
 [ "$1" = compose ] || exit 64
 command=$2
@@ -99,11 +99,11 @@ def script(environment: Mapping[str, str], *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def says_in_order(told: str, parts: Sequence[str]) -> None:
+def says_in_order(output: str, parts: Sequence[str]) -> None:
     place = 0
     for part in parts:
-        found = re.compile(part).search(told, place)
-        assert found, f"no {part!r} (in this order) in:\n{told}"
+        found = re.compile(part).search(output, place)
+        assert found, f"no {part!r} (in this order) in:\n{output}"
         place = found.end()
 
 
@@ -116,11 +116,11 @@ GOES_ON = (r"execution \d+: completed, ended by: its worker\n", r"OK\n$")
 
 
 def test_killed_workers_are_given_work_and_it_expires(sandbox: Sandbox) -> None:
-    code, told = script(sandbox.environment)
+    code, output = script(sandbox.environment)
 
-    assert code == 0, told
+    assert code == 0, output
     says_in_order(
-        told,
+        output,
         [
             r"taken away \(kill\): worker-shell worker-python worker-node",
             r"execution \d+: scheduled on worker \d+, whose row is still active",
@@ -134,11 +134,11 @@ def test_killed_workers_are_given_work_and_it_expires(sandbox: Sandbox) -> None:
 
 
 def test_stopped_workers_lose_what_was_queued_and_get_nothing_new(sandbox: Sandbox) -> None:
-    code, told = script(sandbox.environment, "--how", "stop")
+    code, output = script(sandbox.environment, "--how", "stop")
 
-    assert code == 0, told
+    assert code == 0, output
     says_in_order(
-        told,
+        output,
         [
             r"taken away \(stop\): worker-python worker-node",
             r"these wait in its queue: \d+ \d+\n",
@@ -177,11 +177,11 @@ def test_docker_compose_is_found_and_asked_for_everything(sandbox: Sandbox, tmp_
     )
     environment |= {"SANDBOX_FOLDER": str(tmp_path / "none"), "SANDBOX_RUN": str(tmp_path / "run")}
 
-    code, told = script(environment)
+    code, output = script(environment)
 
-    assert code == 0, told
+    assert code == 0, output
     says_in_order(
-        told, [r"target: compose", r"ended by: letter; error: Worker queue TTL expired", *AFTERWARDS]
+        output, [r"target: compose", r"ended by: letter; error: Worker queue TTL expired", *AFTERWARDS]
     )
     everyone = "worker-shell worker-python worker-node"
     asked = calls.read_text().splitlines()
@@ -201,12 +201,12 @@ def test_workers_are_brought_back_when_it_is_interrupted(sandbox: Sandbox) -> No
             assert line, before
             before += line
         begun.send_signal(signal.SIGINT)
-        told, _ = begun.communicate(timeout=120)
+        output, _ = begun.communicate(timeout=120)
     finally:
         begun.kill()
 
     assert begun.returncode == 130
-    assert "bringing the workers back: worker-shell worker-python worker-node" in told
+    assert "bringing the workers back: worker-shell worker-python worker-node" in output
     assert sandbox.running() >= WORKERS
 
 
@@ -223,27 +223,28 @@ def test_workers_are_brought_back_when_it_is_interrupted(sandbox: Sandbox) -> No
 def test_what_cannot_be_done_is_said_at_once(
     tmp_path: Path, options: list[str], environment: dict[str, str], code: int, says: str
 ) -> None:
-    ended, told = script({**os.environ, "SANDBOX_FOLDER": str(tmp_path), **environment}, *options)
+    ended, output = script({**os.environ, "SANDBOX_FOLDER": str(tmp_path), **environment}, *options)
 
-    assert (ended, says in told) == (code, True), told
+    assert (ended, says in output) == (code, True), output
 
 
 def test_without_a_sidecar_it_fails_and_says_so_before_anything_is_broken(sandbox: Sandbox) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
-    code, told = script({**sandbox.environment, "OPS_URL": nowhere})
+    code, output = script({**sandbox.environment, "OPS_URL": nowhere})
 
     assert code == 1
-    assert f"no sidecar is ready at {nowhere}: nobody would end what is lost. Start it" in told
-    assert "taken away" not in told
+    assert f"no sidecar is ready at {nowhere}: lost executions would not end. Start it" in output
+    assert "taken away" not in output
 
 
 def test_an_execution_that_no_letter_ended_fails_it(sandbox: Sandbox) -> None:
     # The last test of this file: the sidecar stays away.
     sandbox.command("break", "sidecar")
-    code, told = script({**sandbox.environment, "OPS_URL": ""})
+    code, output = script({**sandbox.environment, "OPS_URL": ""})
 
     assert code == 1
     assert (
-        "was not ended by its letter but by: monitor: execution_timeout_monitor. Is a sidecar running" in told
+        "was not ended by its letter but by: monitor: execution_timeout_monitor. Is a sidecar running"
+        in output
     )
     assert sandbox.running() >= WORKERS

@@ -1,5 +1,11 @@
 """Which server is taken, and what is said when there is none."""
 
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
 import pytest
 
 from sandbox.server_programs.errors import SourceUnavailable
@@ -17,29 +23,68 @@ from sandbox.servers import (
 )
 from sandbox.servers.docker import POSTGRESQL_IMAGE, RABBITMQ_IMAGE, ContainedRabbitMQ
 from sandbox.servers.ports import free_port
-from tests.support.docker_engine import engine_without_images
+
+NO_REGISTRY = 'Get "https://registry.invalid/v2/":\n dial tcp: lookup registry.invalid: no such host'
+NO_IMAGE = "No such image: whatever was asked for"
+VERSION = {"ApiVersion": "1.41", "MinAPIVersion": "1.12", "Version": "20.10", "Os": "linux", "Arch": "amd64"}
 
 
-def nobody(*_: object, **__: object) -> None:
+class _Engine(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.path.endswith("/_ping"):
+            self._answer(200, "OK")
+        elif self.path.endswith("/version"):
+            self._answer(200, VERSION)
+        else:
+            self._answer(404, {"message": NO_IMAGE})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if "/images/create" in self.path:
+            self._answer(500, {"message": NO_REGISTRY})
+        else:
+            self._answer(404, {"message": NO_IMAGE})
+
+    def _answer(self, status: int, body: object) -> None:
+        sent = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(sent)))
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def log_request(self, *_: object) -> None:
+        """Quiet: what a test prints is for its failure."""
+
+
+@contextmanager
+def engine_without_images() -> Iterator[str]:
+    """Its address, for DOCKER_HOST."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Engine) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"tcp://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def closed(*_: object, **__: object) -> None:
     raise SourceUnavailable("closed for this test")
 
 
-async def test_a_named_broker_that_is_silent_is_an_error_and_no_other_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("variable", "scheme", "find_server"),
+    [(find.AMQP_URL, "amqp", find_rabbitmq), (find.DATABASE_URL, "postgresql", find_postgresql)],
+)
+async def test_a_named_server_that_does_not_answer_is_an_error_and_no_other_is_used(
+    monkeypatch: pytest.MonkeyPatch, variable: str, scheme: str, find_server: Callable[[], Awaitable[object]]
 ) -> None:
-    monkeypatch.setenv(find.AMQP_URL, f"amqp://guest:guest@127.0.0.1:{free_port()}/")
+    monkeypatch.setenv(variable, f"{scheme}://some:one@127.0.0.1:{free_port()}/")
     monkeypatch.setattr(find, "GIVEN_SECONDS", 0.5)
-    with pytest.raises(NoServer, match=f"{find.AMQP_URL} is set, but"):
-        await find_rabbitmq()
-
-
-async def test_a_named_database_that_is_silent_is_an_error_and_no_other_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(find.DATABASE_URL, f"postgresql://somebody@127.0.0.1:{free_port()}/some")
-    monkeypatch.setattr(find, "GIVEN_SECONDS", 0.5)
-    with pytest.raises(NoServer, match=f"{find.DATABASE_URL} is set, but"):
-        await find_postgresql()
+    with pytest.raises(NoServer, match=f"{variable} is set, but"):
+        await find_server()
 
 
 async def test_a_named_database_that_refuses_us_is_an_error_without_the_password(
@@ -73,9 +118,9 @@ async def test_with_every_way_closed_the_error_names_each_and_the_ways_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(find.AMQP_URL, raising=False)
-    monkeypatch.setattr(ContainedRabbitMQ, "run", nobody)
-    monkeypatch.setattr(PrivateRabbitMQ, "of_this_machine", nobody)
-    monkeypatch.setattr(PrivateRabbitMQ, "of_packages", nobody)
+    monkeypatch.setattr(ContainedRabbitMQ, "run", closed)
+    monkeypatch.setattr(PrivateRabbitMQ, "of_this_machine", closed)
+    monkeypatch.setattr(PrivateRabbitMQ, "of_packages", closed)
     with pytest.raises(NoServer) as none:
         await find_rabbitmq()
     for part in (

@@ -1,4 +1,4 @@
-"""`./run up` and its companions, as somebody at a terminal uses them. Each test finds the sandbox running."""
+"""`./run up` and its companions, as a user runs them. Each test finds the sandbox running."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from sandbox.stage.state import State
 from tests.support.eventually import eventually
 
 ROOT = Path(__file__).parents[3]
-# A shell in which somebody works with other servers: they must be neither reached nor in the way.
+# Variables of a user who works with other servers: the sandbox must not use them.
 ELSEWHERE = {
     "PGSSLMODE": "verify-full",
     "RABBITMQ_CTL_ERL_ARGS": "-no_such_thing",
@@ -181,7 +181,7 @@ def test_logs_are_those_of_the_part(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mistake", "told"),
+    ("mistake", "words"),
     [
         ("break worker-cobol", ["worker-cobol", "broker", "database", "worker-python"]),
         ("break broker --how gently", ["gently", "kill", "stop", "hang"]),
@@ -190,10 +190,12 @@ def test_logs_are_those_of_the_part(sandbox: Sandbox) -> None:
         ("up --config /no/such.yaml", ["/no/such.yaml cannot be read (No such file", "wanted a YAML file"]),
     ],
 )
-def test_a_typing_mistake_is_told_and_changes_nothing(tmp_path: Path, mistake: str, told: list[str]) -> None:
+def test_a_typing_mistake_is_refused_and_changes_nothing(
+    tmp_path: Path, mistake: str, words: list[str]
+) -> None:
     mistaken = Sandbox(folder=tmp_path).run(*mistake.split())
     assert mistaken.returncode == 64
-    assert all(word in mistaken.stderr for word in told)
+    assert all(word in mistaken.stderr for word in words)
     assert not any(tmp_path.iterdir())
 
 
@@ -207,7 +209,7 @@ def test_without_a_sandbox_a_command_says_how_to_start_one(tmp_path: Path, comma
 async def test_a_killed_keeper_leaves_nothing_running_and_the_next_up_clears_the_rest(
     sandbox: Sandbox,
 ) -> None:
-    sandbox.done("break", "database")  # so that nobody is left to remove its folder
+    sandbox.done("break", "database")  # so that no process is left to remove its folder
     left = sandbox.state
     os.kill(left.keeper.pid, signal.SIGKILL)
     await eventually(lambda: not any(mark.is_alive for mark in left.processes.values()))
@@ -223,7 +225,7 @@ async def test_a_killed_keeper_leaves_nothing_running_and_the_next_up_clears_the
 
 def test_down_ends_everything_and_once_more_is_no_mistake(sandbox: Sandbox) -> None:
     state = sandbox.state
-    assert "everything is gone" in sandbox.done("down")
+    assert "everything has ended" in sandbox.done("down")
     assert not any(mark.is_alive for mark in (state.keeper, *state.processes.values()))
     assert not existing(*state.folders, state.socket)
     assert State.read(sandbox.folder) is None

@@ -1,4 +1,4 @@
-"""All workers die: whoever is on call is paged once, and told when they are back."""
+"""All workers die: one page fires, and resolves when they are back."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -53,15 +53,15 @@ async def test_the_death_of_all_workers_pages_once_and_their_return_resolves_it(
 
             await eventually(all_alive, timeout=90, every=0.5)
             await stage.kill(*WORKERS)
-            # While nobody has noticed yet that there is nobody to run them.
+            # Before the scheduler knows that no worker is left.
             async with attune_client(stage.api_url, stage.api_token) as attune:
                 await attune.execute("core.echo", EXECUTIONS)
-            await eventually(lambda: receiver.told("page"), timeout=90, every=0.2)
+            await eventually(lambda: receiver.notifications("page"), timeout=90, every=0.2)
             await eventually(letters_arrived, timeout=60, every=0.5)
             await stage.start(*WORKERS)
             await eventually(lambda: is_resolved(receiver), timeout=90, every=0.2)
             await eventually(all_alive, timeout=90, every=0.5)
-    assert receiver.told("page") == [
+    assert receiver.notifications("page") == [
         ("firing", ["DlqHandlerNoActiveWorkers"]),
         ("resolved", ["DlqHandlerNoActiveWorkers"]),
     ]
@@ -71,4 +71,4 @@ async def test_the_death_of_all_workers_pages_once_and_their_return_resolves_it(
 
 
 def is_resolved(receiver: Receiver) -> bool:
-    return receiver.told("page")[-1][0] == "resolved"
+    return receiver.notifications("page")[-1][0] == "resolved"

@@ -24,8 +24,8 @@ from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SOMEBODYS_SETTINGS = """
-dlq_handler: {schema: other, ui: {runbook_url: "http://somebody.example/runbook"}}
+USER_SETTINGS = """
+dlq_handler: {schema: other, ui: {runbook_url: "http://user.example/runbook"}}
 """
 STILLBORN = [sys.executable, "-c", "raise SystemExit('I was never meant to live')"]
 
@@ -112,7 +112,7 @@ async def test_what_lies_in_the_folder_that_a_command_is_called_in_does_not_reac
     stage: Stage, tmp_path: Path
 ) -> None:
     for name in ("config.yaml", "config.development.yaml"):
-        (tmp_path / name).write_text(SOMEBODYS_SETTINGS)
+        (tmp_path / name).write_text(USER_SETTINGS)
     client = stage.folder.state.clients["dlq-handler"]
 
     async def shown(*arguments: str) -> str:
@@ -122,7 +122,7 @@ async def test_what_lies_in_the_folder_that_a_command_is_called_in_does_not_reac
     said = await shown()
     assert said.startswith(f"files: {stage.folder.no_settings}\n")
     assert "config." not in said
-    assert "somebody.example" not in said
+    assert "user.example" not in said
     assert "dlq_handler.schema\tdlq_handler\tdefault" in said
     assert "dlq_handler.schema\tother\t" in await shown("--config", "config.yaml"), "what is named is read"
 

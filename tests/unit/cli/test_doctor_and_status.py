@@ -27,7 +27,7 @@ IN_TIME = ClockFact(ahead_seconds=0.2, error_seconds=0.0)
 
 
 def facts(**changed: Any) -> DoctorFacts:
-    """All is in order, unless told otherwise."""
+    """Every check is ok by default."""
     usual: dict[str, Any] = {
         "host_schema": "attune",
         "missing_of_host": (),

@@ -51,8 +51,8 @@ def test_only_a_listener_that_says_200_is_alive(
 ) -> None:
     with listener(answer + b"\r\n\r\n") as port:
         got = check_health(tmp_path / "none", {"ATTUNE__DLQ_HANDLER__HTTP__PORT": str(port)})
-    told = f"{'alive' if code == 0 else 'not alive'}: 127.0.0.1:{port}/healthz: {answer.decode()}"
-    assert (got, capsys.readouterr().out.strip()) == (code, told)
+    expected_line = f"{'alive' if code == 0 else 'not alive'}: 127.0.0.1:{port}/healthz: {answer.decode()}"
+    assert (got, capsys.readouterr().out.strip()) == (code, expected_line)
 
 
 def test_what_is_wrong_is_printed_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_what_is_wrong_is_printed_too(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (got, capsys.readouterr().out.strip()) == (1, said)
 
 
-def test_nobody_there_is_not_alive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_listener_it_is_not_alive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert check_health(tmp_path / "none", {"ATTUNE__DLQ_HANDLER__HTTP__PORT": str(port)}) == 1

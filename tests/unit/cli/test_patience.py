@@ -22,22 +22,22 @@ async def due_timers() -> None:
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-async def test_only_a_terminal_is_told_that_it_goes_on(
+async def test_progress_is_printed_on_a_terminal_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
-    told: list[str] = []
+    lines: list[str] = []
 
-    def is_told() -> bool:
-        told.append(capsys.readouterr().err)
-        return "".join(told).startswith("still counting: 3 of 4 (0 s) …\n")
+    def is_reported() -> bool:
+        lines.append(capsys.readouterr().err)
+        return "".join(lines).startswith("still counting: 3 of 4 (0 s) …\n")
 
     with patience("counting", how_far=lambda: "3 of 4", after_seconds=0):
         if is_terminal:
-            await eventually(is_told)
+            await eventually(is_reported)
         else:
             await due_timers()
-            assert not is_told()
+            assert not is_reported()
 
 
 async def test_what_is_quick_says_nothing(

@@ -69,7 +69,7 @@ def test_a_table_without_rows_is_its_header_alone_and_says_so_beside_it(
     assert capsys.readouterr() == ("A\n", "no letters\n")
 
 
-def test_a_terminal_is_told_how_long_ago_each_time_was(
+def test_a_terminal_shows_how_long_ago_each_time_was(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)

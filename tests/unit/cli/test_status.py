@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from dlq_handler.cli import doctor, status
-from dlq_handler.cli.open_collector import ops_url
+from dlq_handler.cli.open import ops_url
 from dlq_handler.cli.status import Answer
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST
@@ -35,7 +35,7 @@ def test_people_read_what_is_wrong_in_full_and_what_is_ok_in_one_line(printed: C
         "    what   workers: worker unavailable: py\\x1b[31m\\tthon (7) has been unavailable for 27 min; "
     )
     assert "    run    dlq-handler workers list\n" in out
-    assert "    read   docs/runbook.md#worker-gone\n" in out
+    assert "    read   docs/runbook.md#worker-unavailable\n" in out
     assert (
         "? unknown  The result of the check “brake” is unknown.\n    what   dlq-handler: brake: the database sleeps\n"
         in out
@@ -44,7 +44,7 @@ def test_people_read_what_is_wrong_in_full_and_what_is_ok_in_one_line(printed: C
     assert out.endswith("✕ problem: worker unavailable, as of 2026-03-01T03:00:00Z\n")
 
 
-def test_what_waits_for_one_server_is_one_line_and_what_to_repair_stays_in_sight(
+def test_unknown_checks_of_one_server_are_one_line_and_the_repair_stays_visible(
     printed: Callable[[], str],
 ) -> None:
     away = WITHOUT_DATABASE
@@ -94,7 +94,7 @@ def test_the_doctor_prints_what_it_requires_as_a_table_and_the_rest_below(printe
         "✕ problem  workers: worker unavailable: py\\x1b[31m\\tthon (7) has been unavailable for 27 min"
         in out
     )
-    assert "  read: docs/runbook.md#worker-gone\n" in out
+    assert "  read: docs/runbook.md#worker-unavailable\n" in out
     assert "✓ ok: safety gate, replicas" not in out, "replicas are required"
 
 

@@ -5,12 +5,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dlq_handler.dashboard.chart.draw import Chart, ChartFacts, Frame, draw
-from dlq_handler.dashboard.chart.gaps import with_outage
 from dlq_handler.dashboard.chart.scale import Window, round_top, window_until
-from dlq_handler.dashboard.chart.section import DAY, HOUR, ChartSection, Empty, nothing_came, section
-from dlq_handler.dashboard.chart.table import as_table
-from dlq_handler.dead_letters.filter import CameBefore
+from dlq_handler.dashboard.chart.section import (
+    HOUR,
+    ChartSection,
+    Empty,
+    as_table,
+    nothing_came,
+    section,
+    with_outage,
+)
 from dlq_handler.dead_letters.group import MinuteCount
+from dlq_handler.dead_letters.listing import CameBefore
 from dlq_handler.history.event import WORKER_UNAVAILABLE, HistoryEvent
 from dlq_handler.history.history import Segment, Span, Timeline
 from dlq_handler.workers.availability import Availability
@@ -152,10 +158,10 @@ def test_what_lasts_until_the_edge_of_the_picture_ends_at_a_time_and_not_now() -
         timelines=[timeline("worker-python", (at(2, 50), at(2, 59), Availability.UNAVAILABLE))],
     )
     assert texts(chart) == ["not connected 02:50–02:59"]
-    assert chart.timelines[0].timeline.segments[0].title == "worker-python: gone 02:50–02:59"
+    assert chart.timelines[0].segments[0].title == "worker-python: unavailable 02:50–02:59"
 
 
-def test_the_first_letter_is_told_one_ttl_after_the_worker_went() -> None:
+def test_the_first_letter_is_marked_one_ttl_after_the_worker_was_lost() -> None:
     chart = drawn(
         minutes=[minute(at(2, 31) + timedelta(minutes=step), 20) for step in range(20)],
         markers=[gone(at(2, 27, 30))],
@@ -169,7 +175,7 @@ def test_the_first_letter_is_told_one_ttl_after_the_worker_went() -> None:
         ],
     )
     assert texts(chart) == [
-        "worker-python found unavailable 02:27",
+        "worker-python unavailable 02:27",
         "first letter 02:31, one TTL (5 min) later",
     ]
 
@@ -182,17 +188,17 @@ def test_a_first_letter_is_never_drawn_before_the_worker_went() -> None:
         ttl_seconds=10,
         warning_per_minute=10,
     )
-    assert texts(chart) == ["worker-python found unavailable 02:27"]
+    assert texts(chart) == ["worker-python unavailable 02:27"]
 
 
 def test_where_letters_expired_all_along_none_is_the_first() -> None:
     chart = drawn(minutes=[minute(at(2, step), 5) for step in range(50)], markers=[gone(at(2, 26))])
-    assert texts(chart) == ["worker-python found unavailable 02:26"]
+    assert texts(chart) == ["worker-python unavailable 02:26"]
 
 
 def test_a_fleet_that_goes_at_once_is_one_mark() -> None:
     chart = drawn(markers=[gone(at(2, 26, second), f"worker-{second}") for second in range(40)])
-    assert texts(chart) == ["40 workers found unavailable 02:26"]
+    assert texts(chart) == ["40 workers unavailable 02:26"]
 
 
 def test_at_most_eight_timelines_are_drawn_the_ill_ones_first() -> None:
@@ -205,22 +211,22 @@ def test_at_most_eight_timelines_are_drawn_the_ill_ones_first() -> None:
         timeline("zz-late", (at(1, 59), NOW, Availability.LATE), number=901),
     ]
     chart = drawn(timelines=[*fleet, *ill])
-    assert [one.timeline.name for one in chart.timelines][:3] == ["zz-gone", "zz-late", "worker-000"]
+    assert [one.name for one in chart.timelines][:3] == ["zz-gone", "zz-late", "worker-000"]
     assert len(chart.timelines) == 8
     assert chart.more_timelines == "+190 available"
 
 
-def test_who_is_gone_now_comes_before_who_was() -> None:
+def test_unavailable_workers_come_before_those_that_are_back() -> None:
     was = timeline(
         "a-was", (at(2, 0), at(2, 9), Availability.UNAVAILABLE), (at(2, 9), NOW, Availability.AVAILABLE)
     )
     chart = drawn(timelines=[was, timeline("z-is", (at(2, 0), NOW, Availability.UNAVAILABLE), number=8)])
-    assert [one.timeline.name for one in chart.timelines] == ["z-is", "a-was"]
+    assert [one.name for one in chart.timelines] == ["z-is", "a-was"]
 
 
 def test_a_worker_of_whom_nothing_is_known_is_never_called_available() -> None:
     [unknown] = drawn(timelines=[timeline("w", (at(2, 0), NOW, Availability.UNKNOWN))]).timelines
-    assert (unknown.timeline.state.sign, unknown.timeline.word) == ("?", "unknown")
+    assert (unknown.state.sign, unknown.word) == ("?", "unknown")
 
 
 def test_the_axis_ends_at_a_round_number_above_the_highest_bar() -> None:
@@ -260,13 +266,6 @@ def test_the_head_names_what_the_picture_of_a_phone_shows() -> None:
     assert [one.phone_span for one in found] == ["30 min", None, None]
 
 
-def test_a_day_is_96_bars_of_a_quarter_of_an_hour() -> None:
-    wide, narrow = of_section("24h", minutes=[minute(at(2, 5), 3)])
-    assert DAY.bars == 96
-    assert wide.bar_width < 100 / DAY.bars
-    assert narrow.total == 3
-
-
 def test_the_table_has_a_row_of_words_for_a_gap_and_no_zero() -> None:
     table = as_table(
         facts(minutes=[minute(at(2, 5), 3)], gaps=[Span(since=at(2, 10), until=at(2, 13))]),
@@ -298,12 +297,6 @@ def test_a_letter_that_came_after_the_moment_looked_at_is_not_its_last_one() -> 
     assert quiet.lines == ("No dead letters in the last hour.",)
 
 
-def test_a_record_without_any_letter_tells_how_to_see_one() -> None:
-    waiting = nothing_came(None, span="1h", came=came_at(None, has_any=False), now=NOW)
-    assert waiting.lines[0] == "Waiting for the first letter."
-    assert waiting.command == "dlq-handler canary run"
-
-
 def test_a_bar_of_a_quarter_of_an_hour_names_no_first_letter() -> None:
     [wide, _] = of_section("24h", minutes=[minute(at(2, 31), 20)], markers=[gone(at(2, 27))])
-    assert texts(wide) == ["worker-python found unavailable 02:27"]
+    assert texts(wide) == ["worker-python unavailable 02:27"]

@@ -148,7 +148,7 @@ def test_where_there_is_no_room_for_all_words_the_short_ones_are_taken() -> None
     assert left_out == 0
 
 
-def test_on_a_phone_cause_and_effect_are_both_told_in_fewer_words_if_need_be() -> None:
+def test_on_a_phone_cause_and_effect_are_both_shown_in_fewer_words() -> None:
     gone = LabelRequest(start=29, end=29, text="worker-python gone 18:40", kind="bad")
     first = LabelRequest(start=41, end=41, text="x" * 33, terse="first letter 18:44", kind="effect", weight=1)
     placed, left_out = place([gone, first], least_width_px=270, most_rows=6)

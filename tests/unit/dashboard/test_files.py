@@ -24,19 +24,3 @@ def test_no_template_has_a_style_or_a_script_of_its_own_nor_trusts_anything(temp
 
 def test_the_style_sheet_loads_nothing() -> None:
     assert not re.search(r"url\(|@import|@font-face", (STATIC / "app.css").read_text())
-
-
-def test_the_colours_are_those_of_the_brief() -> None:
-    css = (STATIC / "app.css").read_text()
-    light, dark = css.split("prefers-color-scheme: dark", 1)
-    for name, colours in {
-        "bg": ("#fafaf8", "#14161a"),
-        "ink": ("#1b1d22", "#e8e9ec"),
-        "bad": ("#b3261e", "#ff8a80"),
-        "warn": ("#9a5b00", "#e6ad55"),
-        "ok": ("#1a7f4b", "#5bc98c"),
-        "expired": ("#3b6fd4", "#7fa6f5"),
-        "maxlen": ("#7b4fc9", "#b598f0"),
-    }.items():
-        assert f"--{name}: {colours[0]}" in light
-        assert f"--{name}: {colours[1]}" in dark

@@ -21,7 +21,7 @@ GONE = a_worker(
 )
 
 
-def told(**changed: Any) -> Headline:
+def headline_of(**changed: Any) -> Headline:
     return headline(diagnose(a_view(**changed)), now=NOW, link=lambda page: f"https://docs.example/{page}")
 
 
@@ -30,7 +30,7 @@ def cells(view: View) -> dict[str, Cell]:
 
 
 def test_the_title_is_the_sentence_of_the_worst_diagnosis() -> None:
-    top = told(workers=[GONE, a_worker(name="worker-shell", number=8)])
+    top = headline_of(workers=[GONE, a_worker(name="worker-shell", number=8)])
     [worst, *_] = diagnose(a_view(workers=[GONE, a_worker(name="worker-shell", number=8)]))
     assert top.title == "worker-python (7) is unavailable since 02:32:50 UTC."
     assert top.state is State.BAD
@@ -40,29 +40,29 @@ def test_the_title_is_the_sentence_of_the_worst_diagnosis() -> None:
     assert top.worst.runbook_link == f"https://docs.example/{worst.runbook}"
 
 
-def test_whoever_is_fine_is_named_and_nobody_else() -> None:
-    top = told(workers=[GONE])
+def test_only_components_that_are_ok_are_named_as_ok() -> None:
+    top = headline_of(workers=[GONE])
     assert top.fine == "Broker, database, executor, senders and this sidecar are fine."
 
 
 def test_a_name_keeps_its_first_letter() -> None:
-    assert told(workers=[GONE]).shown_evidence[0].startswith("worker-python (7)")
+    assert headline_of(workers=[GONE]).shown_evidence[0].startswith("worker-python (7)")
 
 
 def test_all_is_well_only_when_all_was_looked_at() -> None:
-    assert told().title == "All is well."
-    assert told().state is State.OK
-    assert told(broker=Unknown("nobody has looked")).state is not State.OK
+    assert headline_of().title == "All is well."
+    assert headline_of().state is State.OK
+    assert headline_of(broker=Unknown("not observed yet")).state is not State.OK
 
 
-def test_who_has_not_looked_cannot_tell() -> None:
+def test_before_the_first_view_the_state_is_unknown() -> None:
     nothing = headline((), now=NOW, link=lambda page: page)
     assert nothing.state is State.UNKNOWN
     assert nothing.title.startswith("Unknown")
 
 
 def test_further_problems_and_doubts_are_kept_apart() -> None:
-    top = told(
+    top = headline_of(
         workers=[GONE, a_worker(number=8)],
         letters=LettersFact(span_seconds=900, unreadable=2, unrelated=0, before=0),
         alarms=Unknown("no"),
@@ -76,7 +76,9 @@ def test_further_problems_and_doubts_are_kept_apart() -> None:
 def test_of_unusable_letters_the_page_shows_those_that_the_command_lists(
     unreadable: int, unrelated: int, outcome: str
 ) -> None:
-    top = told(letters=LettersFact(span_seconds=900, unreadable=unreadable, unrelated=unrelated, before=0))
+    top = headline_of(
+        letters=LettersFact(span_seconds=900, unreadable=unreadable, unrelated=unrelated, before=0)
+    )
     assert top.worst is not None
     assert top.worst.page == (f"/letters?outcome={outcome}", f"{outcome.capitalize()} letters")
     assert top.worst.command.endswith(outcome)
@@ -96,7 +98,7 @@ def test_the_strip_has_five_cells_each_with_a_sign_a_word_and_one_number() -> No
     ]
 
 
-def test_without_the_database_the_broker_is_told_of_as_it_answers() -> None:
+def test_without_the_database_the_broker_is_shown_as_it_answers() -> None:
     away = Unknown("the database does not answer")
     lost: dict[str, Any] = {
         "database": DatabaseFact(is_unreachable=True, error="refused"),
@@ -107,15 +109,15 @@ def test_without_the_database_the_broker_is_told_of_as_it_answers() -> None:
     assert (broker.state, broker.word, broker.number) == (State.OK, "connected", "canary ?")
     for unknown in ({"broker": away}, {"alarms": Unknown("it does not say")}):
         assert cells(a_view(**lost, **unknown))["Broker"].word == "unknown"
-    assert cells(a_view(**lost, broker=BrokerFact(error="refused")))["Broker"].word == "away"
+    assert cells(a_view(**lost, broker=BrokerFact(error="refused")))["Broker"].word == "unreachable"
     assert cells(a_view(canaries=Unknown("so")))["Broker"].state is State.UNKNOWN, "the database is there"
 
 
-def test_the_strip_counts_who_is_gone() -> None:
+def test_the_strip_counts_unavailable_workers() -> None:
     cell = cells(a_view(workers=[GONE, a_worker(name="worker-shell", number=8)]))["Workers"]
-    assert (cell.state, cell.word) == (State.BAD, "1 of 2 gone")
+    assert (cell.state, cell.word) == (State.BAD, "1 of 2 unavailable")
     alone = cells(a_view(workers=[GONE]))["Workers"]
-    assert (alone.state, alone.word, alone.number) == (State.BAD, "1 of 1 gone", None)
+    assert (alone.state, alone.word, alone.number) == (State.BAD, "1 of 1 unavailable", None)
 
 
 def test_while_the_brake_holds_it_leads_and_no_replica_is_counted_away() -> None:
@@ -126,7 +128,7 @@ def test_while_the_brake_holds_it_leads_and_no_replica_is_counted_away() -> None
     cell = cells(a_view(**braked))["Sidecar"]
 
     assert (cell.state, cell.word, cell.number) == (State.BAD, "brake tripped", None)
-    assert told(**braked).title == "The brake (circuit breaker) is tripped since 03:00:00 UTC."
+    assert headline_of(**braked).title == "The brake (circuit breaker) is tripped since 03:00:00 UTC."
 
 
 def test_what_is_unknown_is_neither_zero_nor_green() -> None:
@@ -156,7 +158,7 @@ def test_without_the_broker_publishing_is_paused_and_heartbeats_still_count() ->
 
 def test_a_broker_that_is_away_is_a_cross() -> None:
     cell = cells(a_view(broker=BrokerFact(error="connection refused")))["Broker"]
-    assert (cell.state.sign, cell.word) == ("✕", "away")
+    assert (cell.state.sign, cell.word) == ("✕", "unreachable")
 
 
 def test_a_sidecar_without_its_database_is_paused_not_absent() -> None:
@@ -170,7 +172,7 @@ def test_a_sidecar_without_its_database_is_paused_not_absent() -> None:
     )
 
 
-def test_notices_that_wait_too_long_are_told() -> None:
+def test_completion_events_that_wait_too_long_are_shown() -> None:
     cell = cells(a_view(outbox=OutboxFact(pending=12_431, oldest_seconds=300)))["Publishing"]
     assert (cell.state, cell.word, cell.number) == (State.BAD, "stuck", "12,431 waiting")
 
@@ -182,7 +184,7 @@ def test_of_the_past_there_are_states_and_no_numbers() -> None:
     assert {cell.state for cell in strip(None, ())} == {State.UNKNOWN}
 
 
-def test_services_that_have_to_be_restarted_are_told_in_their_own_words() -> None:
+def test_services_to_restart_have_their_own_headline() -> None:
     look = ServiceObservation(
         queue="worker.7.executions",
         unconsumed_since=ago(6890),
@@ -190,15 +192,15 @@ def test_services_that_have_to_be_restarted_are_told_in_their_own_words() -> Non
         restarted_at=ago(6900),
         first_heartbeat=ago(6880),
     )
-    worker = a_worker(queue=QueueObservation(consumers=0, ready=0), look=look)
+    worker = a_worker(queue=QueueObservation(consumers=0, ready=0), observation=look)
     done = ServiceObservation(
         queue="done", unconsumed_since=ago(6890), consumed_at=ago(6905), restarted_at=ago(6900)
     )
     executor = {
         "completions": a_queue("done", count=0),
-        "service_looks": ServiceObservations(observed_at=NOW, by_queue={"done": done}),
+        "service_observations": ServiceObservations(observed_at=NOW, by_queue={"done": done}),
     }
-    alone, both = told(workers=[worker]), told(workers=[worker], **executor)
+    alone, both = headline_of(workers=[worker]), headline_of(workers=[worker], **executor)
 
     assert alone.title == "worker-python (7) reports without consuming since 01:05:00 UTC."
     assert alone.worst is not None

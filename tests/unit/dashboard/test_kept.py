@@ -26,26 +26,26 @@ async def test_a_page_is_shown_from_memory_with_the_time_of_its_figures() -> Non
     first = await memory.ask("/", is_away, now=NOON + timedelta(seconds=20))
     second = await memory.ask("/", is_away, now=NOON + timedelta(seconds=50))
     assert (first.facts, second.facts) == (7, 7)
-    assert second.away is not None
-    assert (second.away.kept_at, second.away.since) == (NOON, NOON + timedelta(seconds=20))
-    assert "connection refused" in second.away.explanation
+    assert second.outage is not None
+    assert (second.outage.kept_at, second.outage.since) == (NOON, NOON + timedelta(seconds=20))
+    assert "connection refused" in second.outage.explanation
 
 
 async def test_a_page_that_was_never_shown_has_nothing_to_show() -> None:
     shown = await Memory().ask("/", is_away, now=NOON)
     assert shown.facts is None
-    assert shown.away is not None
-    assert shown.away.kept_at is None
+    assert shown.outage is not None
+    assert shown.outage.kept_at is None
 
 
 async def test_what_is_fresh_is_not_called_old() -> None:
     memory = Memory()
     await memory.ask("/", is_away, now=NOON)
     fresh = await memory.ask("/", answers(8), now=NOON)
-    assert (fresh.facts, fresh.away) == (8, None)
+    assert (fresh.facts, fresh.outage) == (8, None)
     again = await memory.ask("/", is_away, now=NOON + timedelta(hours=1))
-    assert again.away is not None
-    assert again.away.since == NOON + timedelta(hours=1)
+    assert again.outage is not None
+    assert again.outage.since == NOON + timedelta(hours=1)
 
 
 async def test_of_many_pages_the_last_ones_are_kept() -> None:

@@ -6,57 +6,26 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dlq_handler.dashboard.letter_path import Box, completion_event_of, in_one_sentence, path
-from dlq_handler.dashboard.story import facts
+from dlq_handler.dashboard.pages.execution import facts
 from dlq_handler.dashboard.words import State
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.record import LetterRecord
+from dlq_handler.dead_letters.listing import LetterRecord
+from dlq_handler.endings.outbox_sql import OutboxProblem
 from dlq_handler.explain.records import OutboxRecord
+from tests.support.records import a_letter_record, an_outbox_record
 
-NOW = datetime(2026, 11, 16, 2, 58, tzinfo=UTC)
+KEY = "execution.completed"
 DIED = datetime(2026, 11, 16, 2, 31, tzinfo=UTC)
-
-RECORD = LetterRecord(
-    id=1,
-    key="k",
-    message_id="m",
-    correlation_id="c",
-    message_type="ExecutionRequested",
+NOW = datetime(2026, 11, 16, 2, 58, tzinfo=UTC)
+RECORD = a_letter_record(
     execution_id=4711,
-    worker_id=7,
-    action_ref="core.echo",
-    queue="worker.7.executions",
-    reason="expired",
     died_at=DIED,
-    first_death_queue="worker.7.executions",
-    exchange="attune.dlx",
-    routing_key="execution.dispatch.worker.7",
     attempt_updated_at=DIED - timedelta(minutes=5),
-    outcome=Outcome.FAILED,
-    explanation="its dispatch died",
-    error=None,
-    attempts=0,
-    next_attempt_at=None,
-    repeats=0,
     received_at=DIED + timedelta(seconds=0.2),
     decided_at=DIED + timedelta(seconds=0.3),
-    replica="sidecar-1",
-    evidence={},
-    is_shadow=False,
-    body_size=2,
-    body=b"{}",
 )
-KEY = "execution.completed"
-EVENT = OutboxRecord(
-    message_id="n",
-    routing_key=KEY,
-    created_at=RECORD.decided_at,
-    attempts=1,
-    confirmed_at=RECORD.decided_at + timedelta(seconds=0.2),
-    next_attempt_at=RECORD.decided_at,
-    lease_holder=None,
-    lease_until=None,
-    last_error=None,
-    is_withheld=False,
+EVENT = an_outbox_record(
+    created_at=RECORD.decided_at, confirmed_at=RECORD.decided_at + timedelta(seconds=0.2)
 )
 
 
@@ -81,10 +50,23 @@ def test_its_sentence_has_all_steps() -> None:
 
 
 def test_an_unpublished_completion_event_is_red_with_its_error() -> None:
-    stuck = replace(EVENT, confirmed_at=None, last_error="NO_ROUTE")
+    stuck = replace(EVENT, confirmed_at=None, problem=OutboxProblem.UNROUTABLE, last_error="NO_ROUTE")
     event = boxes(RECORD, stuck)[-1]
-    assert (event.state, event.explanation) == (State.BAD, "NO_ROUTE")
+    assert (event.state, event.explanation) == (State.BAD, "unroutable: NO_ROUTE")
     assert in_one_sentence(RECORD, stuck).endswith("completion event not published yet.")
+
+
+def test_a_withheld_completion_event_is_a_warning_with_its_reason() -> None:
+    withheld = replace(EVENT, problem=OutboxProblem.WITHHELD, last_error="answered already")
+    event = boxes(RECORD, withheld)[-1]
+    assert (event.state, event.explanation) == (State.WARN, "withheld: answered already")
+    assert "completion event" not in in_one_sentence(RECORD, withheld)
+
+
+def test_a_completion_event_published_after_a_failed_attempt_is_green() -> None:
+    later = replace(EVENT, problem=OutboxProblem.UNROUTABLE, last_error="NO_ROUTE")
+    event = boxes(RECORD, later)[-1]
+    assert (event.state, event.explanation) == (State.OK, None)
 
 
 def test_a_decision_that_was_refused_is_red_and_says_why() -> None:
@@ -135,18 +117,18 @@ def test_a_request_that_went_out_before_is_no_completion_event_of_the_decision()
     assert boxes(RECORD, asked)[-1].state is State.UNKNOWN
 
 
-def test_what_was_confirmed_before_the_decision_is_not_its_notice() -> None:
+def test_an_event_confirmed_before_the_decision_is_not_its_own() -> None:
     before = RECORD.decided_at - timedelta(seconds=5)
     earlier = replace(EVENT, created_at=before, confirmed_at=before + timedelta(seconds=1))
     assert completion_event_of(RECORD, [earlier], completed_key=KEY) is None
 
 
-def test_of_two_notices_the_one_written_with_the_decision_is_shown() -> None:
+def test_of_two_completion_events_the_one_written_with_the_decision_is_shown() -> None:
     again = replace(EVENT, message_id="again", created_at=RECORD.decided_at + timedelta(seconds=9))
     assert completion_event_of(RECORD, [again, EVENT], completed_key=KEY) is EVENT
 
 
-def test_a_decision_that_replaces_another_is_dated_after_its_notice() -> None:
+def test_a_decision_that_replaces_another_is_dated_after_its_completion_event() -> None:
     begun = replace(EVENT, created_at=RECORD.decided_at - timedelta(seconds=0.1))
     assert completion_event_of(RECORD, [begun], completed_key=KEY) is begun
 
@@ -155,7 +137,7 @@ def test_a_step_that_seems_to_come_before_the_one_it_follows_is_shown_as_it_is()
     assert boxes(replace(RECORD, decided_at=RECORD.received_at - timedelta(seconds=27)))[3].delta == "−27 s"
 
 
-def test_evidence_that_is_a_list_is_told_as_json() -> None:
+def test_evidence_that_is_a_list_is_shown_as_json() -> None:
     deaths = [{"queue": "worker.7.executions", "count": 1}]
     assert facts({"deaths": deaths, "explanation": "x", "late": True}) == [
         ("deaths", '[{"queue": "worker.7.executions", "count": 1}]'),

@@ -46,17 +46,17 @@ def test_a_worker_that_said_goodbye_stopped_and_another_vanished() -> None:
     )
     assert {row.name: row.manner for row in rows} == {
         "stopped": "stopped",
-        "killed": "vanished",
-        "marked": "vanished",
+        "killed": "no clean stop",
+        "marked": "no clean stop",
     }
 
 
-def test_who_stopped_and_is_missed_by_nobody_is_not_red() -> None:
+def test_a_stopped_worker_without_waiting_work_is_not_red() -> None:
     [row] = worker_rows([a_worker(silent_seconds=1000, status="inactive", updated=ago(999))], (), {})
     assert (row.state, row.word) == (State.UNKNOWN, "stopped")
 
 
-def test_a_queue_that_the_broker_does_not_tell_of_has_question_markers() -> None:
+def test_an_unknown_queue_has_question_marks() -> None:
     unseen, missing, partly = worker_rows(
         [
             a_worker(name="a", number=1, queue=Unknown("no")),
@@ -71,7 +71,7 @@ def test_a_queue_that_the_broker_does_not_tell_of_has_question_markers() -> None
     assert (partly.ready, partly.unacked) == ("1,204", "?")
 
 
-def test_since_when_is_told_by_the_record() -> None:
+def test_since_comes_from_the_record() -> None:
     since = NOW - timedelta(minutes=9)
     timeline = Timeline(
         worker_id=7,
@@ -80,11 +80,6 @@ def test_since_when_is_told_by_the_record() -> None:
     )
     [row] = worker_rows([a_worker()], [timeline], {})
     assert row.since == since
-
-
-def test_one_that_is_gone_and_not_on_record_is_so_since_its_heartbeat_became_too_old() -> None:
-    [row] = worker_rows([a_worker(silent_seconds=1920)], (), {})
-    assert (row.heartbeat_at, row.since) == (ago(1920), ago(1620))
 
 
 def checked(*keys: str) -> CheckedTopology:
@@ -109,7 +104,7 @@ def test_a_worker_is_unavailable_since_its_heartbeat_became_too_old_and_not_sinc
     gone = a_worker(name="gone", number=4, silent_seconds=1000, scheduled=3)
     noticed = Segment(since=ago(290), until=NOW, availability=Availability.UNAVAILABLE)
     [row] = worker_rows([gone], [Timeline(worker_id=4, name="gone", segments=(noticed,))], {})
-    assert row.since == gone.standing.gone_since
+    assert row.since == gone.standing.unavailable_since
     assert row.since is not None
     assert row.since < noticed.since
 
@@ -120,8 +115,10 @@ def test_a_worker_that_has_to_be_restarted_is_red_and_says_why() -> None:
     rows = worker_rows(
         [
             a_worker(name="fine", number=1),
-            a_worker(name="inactive", number=2, status="inactive", look=inactive),
-            a_worker(name="mute", number=3, queue=QueueObservation(consumers=0, ready=0), look=unconsumed),
+            a_worker(name="inactive", number=2, status="inactive", observation=inactive),
+            a_worker(
+                name="mute", number=3, queue=QueueObservation(consumers=0, ready=0), observation=unconsumed
+            ),
         ],
         (),
         {},

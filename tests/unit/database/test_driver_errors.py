@@ -4,8 +4,8 @@ import asyncpg
 import pytest
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from dlq_handler.database.driver_errors import DRIVER_ERRORS, commit_fault_of, fault_of
-from dlq_handler.errors import Contended, GrantsMissing, RowRejected, Unavailable, Unreachable
+from dlq_handler.database.driver import DRIVER_ERRORS, commit_fault_of, fault_of
+from dlq_handler.errors import Contended, GrantsMissing, RowRefused, TooSlow, Unavailable, Unreachable
 from sandbox.attune.database import DATABASE_AWAY
 
 
@@ -16,32 +16,37 @@ def an_error(sqlstate: str) -> asyncpg.PostgresError:
 
 
 @pytest.mark.parametrize(
-    ("sqlstate", "kind"),
+    ("sqlstate", "kind", "is_link_down"),
     [
-        ("22023", RowRejected),
-        ("23505", RowRejected),
-        ("44000", RowRejected),
-        ("54000", RowRejected),
-        ("P0001", RowRejected),
-        ("U0001", RowRejected),
-        ("99999", RowRejected),
-        ("40P01", Contended),
-        ("40001", Contended),
-        ("55P03", Contended),
-        ("42501", GrantsMissing),
-        ("42P01", Unavailable),
-        ("08006", Unreachable),
-        ("53300", Unreachable),
-        ("55006", Unavailable),
-        ("57P01", Unreachable),
-        ("58030", Unreachable),
-        ("XX000", Unavailable),
-        ("25P02", Unavailable),
-        ("F0000", Unavailable),
+        ("22023", RowRefused, False),
+        ("23505", RowRefused, False),
+        ("44000", RowRefused, False),
+        ("54000", RowRefused, False),
+        ("P0001", RowRefused, False),
+        ("U0001", RowRefused, False),
+        ("99999", RowRefused, False),
+        ("40P01", Contended, False),
+        ("40001", Contended, False),
+        ("55P03", Contended, False),
+        ("42501", GrantsMissing, False),
+        ("42P01", Unavailable, False),
+        ("57014", TooSlow, False),
+        ("55006", Unavailable, False),
+        ("XX000", Unavailable, False),
+        ("25P02", Unavailable, False),
+        ("F0000", Unavailable, False),
+        # The database can take no heartbeat.
+        ("08006", Unreachable, True),
+        ("25006", Unavailable, True),
+        ("25P03", Unavailable, True),
+        ("53300", Unreachable, True),
+        ("57P01", Unreachable, True),
+        ("58030", Unreachable, True),
     ],
 )
-def test_fault_by_sqlstate(sqlstate: str, kind: type[Exception]) -> None:
-    assert type(fault_of(an_error(sqlstate), "query").error) is kind
+def test_fault_by_sqlstate(sqlstate: str, kind: type[Exception], is_link_down: bool) -> None:
+    fault = fault_of(an_error(sqlstate), "query")
+    assert (type(fault.error), fault.is_link_down) == (kind, is_link_down)
 
 
 @pytest.mark.parametrize("sqlstate", ["28P01", "28000", "3D000"])
@@ -54,17 +59,7 @@ def test_at_commit_nothing_is_a_letters_fault(sqlstate: str) -> None:
     assert isinstance(commit_fault_of(an_error(sqlstate)).error, Unavailable)
 
 
-@pytest.mark.parametrize("sqlstate", ["08006", "25006", "25P03", "53100", "57P01", "58030"])
-def test_database_that_can_take_no_heartbeat_breaks_the_link(sqlstate: str) -> None:
-    assert fault_of(an_error(sqlstate), "query").is_link_down
-
-
-@pytest.mark.parametrize("sqlstate", ["22023", "40001", "42501", "42P01", "55P03", "57014"])
-def test_database_that_says_no_to_us_alone_does_not_break_the_link(sqlstate: str) -> None:
-    assert not fault_of(an_error(sqlstate), "query").is_link_down
-
-
-def test_a_pool_that_ran_dry_is_told_in_our_words_and_is_no_broken_link() -> None:
+def test_an_exhausted_pool_has_its_own_message_and_is_no_lost_connection() -> None:
     fault = fault_of(PoolTimeout("QueuePool limit of size 8 overflow 0 reached"), "connect")
 
     assert str(fault.error) == (

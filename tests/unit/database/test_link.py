@@ -1,4 +1,4 @@
-"""Link: how long the database has been answering, and when nobody knows."""
+"""Link: how long the database has been answering, and when that is unknown."""
 
 import pytest
 

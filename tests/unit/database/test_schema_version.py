@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlq_handler.database.schema_version import SchemaVersion
+from dlq_handler.database.migrate import SchemaVersion
 
 
 def found(version: str | None, least: str | None = "0.1.0", program: str = "0.2.0") -> SchemaVersion:

@@ -1,4 +1,4 @@
-"""Errors that come side by side: the worst is raised, the others are told."""
+"""Errors raised side by side: the worst is raised, the others are logged."""
 
 from asyncio import CancelledError
 from itertools import permutations
@@ -6,8 +6,7 @@ from itertools import permutations
 import pytest
 from structlog.testing import capture_logs
 
-from dlq_handler.database.leadership import LeaseLost
-from dlq_handler.database.worst_error import worst_error
+from dlq_handler.database.leadership import LeaseLost, worst_error
 from dlq_handler.errors import Contended, GateClosed, Unavailable
 
 BUG = TypeError("a bug")
@@ -28,27 +27,27 @@ LEASE, LOCK = LeaseLost("leader"), Contended("deadlock")
     ],
     ids=repr,
 )
-def test_in_whatever_order_they_came_the_worst_is_raised_and_the_other_is_told(
+def test_in_any_order_the_worst_is_raised_and_the_other_is_logged(
     worst: BaseException, milder: Exception
 ) -> None:
     for errors in permutations((worst, milder)):
-        with capture_logs() as told:
+        with capture_logs() as logged:
             assert worst_error(errors, loop="scans") is worst
-        [line] = told
+        [line] = logged
         assert line["loop"] == "scans"
         assert str(milder) in (line.get("error"), str(line.get("exc_info")))
 
 
-def test_a_bug_beside_a_bug_is_told_as_the_bug_it_is() -> None:
+def test_a_bug_beside_a_bug_is_logged_as_a_bug() -> None:
     other = ValueError("another")
-    with capture_logs() as told:
+    with capture_logs() as logged:
         assert worst_error([BUG, other], loop="scans") is BUG
 
-    assert told == [{"event": "loop.crashed", "loop": "scans", "exc_info": other, "log_level": "error"}]
+    assert logged == [{"event": "loop.crashed", "loop": "scans", "exc_info": other, "log_level": "error"}]
 
 
-def test_what_says_the_very_same_is_told_once() -> None:
-    with capture_logs() as told:
+def test_equal_messages_are_logged_once() -> None:
+    with capture_logs() as logged:
         worst_error([AWAY, Unavailable("database", "away"), LOCK, Contended("deadlock")], loop="scans")
 
-    assert [line["error"] for line in told] == ["deadlock"]
+    assert [line["error"] for line in logged] == ["deadlock"]

@@ -65,7 +65,7 @@ def test_letter_of_a_scheduled_execution(changes: dict[str, object], outcome: Ou
     assert decided(a_dead_letter(**changes), an_execution()).outcome is outcome
 
 
-def test_a_request_that_the_scheduler_rejected_is_nobodys_mistake() -> None:
+def test_a_request_that_the_scheduler_rejected_is_unrelated() -> None:
     at = {"worker_id": None, "first_death_queue": "attune.execution.requests.queue"}
     rejected = decided(a_dead_letter(death=a_death(reason="rejected"), **at), an_execution())
     expired = decided(a_dead_letter(death=a_death(reason="expired"), **at), an_execution())

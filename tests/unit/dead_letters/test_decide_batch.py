@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from dlq_handler.dead_letters.decide_batch import LetterProposal, decide_batch, executions_found
+from dlq_handler.dead_letters.decide import LetterProposal, decide_batch, executions_found
 from dlq_handler.dead_letters.decision import Keep, LeaveAlone, Outcome
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.messages import completion_id
@@ -67,13 +67,7 @@ def test_other_reasons_never_claim_an_expiry(reason: str) -> None:
     assert result["reason"] == reason
 
 
-def test_each_known_reason_has_words_of_its_own() -> None:
-    reasons = ["expired", "rejected", "maxlen", "delivery_limit", "none"]
-    errors = {the_failure(death=a_death(reason=reason))[0]["error"] for reason in reasons}
-    assert len(errors) == len(reasons)
-
-
-def test_notice_is_attunes_envelope() -> None:
+def test_completion_event_is_attunes_envelope() -> None:
     result, envelope = the_failure()
     assert envelope["message_type"] == "ExecutionCompleted"
     assert envelope["message_id"] == str(completion_id(1, NOON))

@@ -4,16 +4,16 @@ from datetime import timedelta
 
 import pytest
 
-from dlq_handler.dead_letters.decide_batch import decide_batch
+from dlq_handler.dead_letters.decide import decide_batch
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.drain_rules import as_drained, why_not_drain
-from dlq_handler.dead_letters.letter import Rescue
+from dlq_handler.dead_letters.drain import as_drained, why_not_drain
+from dlq_handler.dead_letters.letter import DrainedFrom
 from dlq_handler.host.worker import Worker
 from tests.support.builders import COMPLETIONS, NOON, a_dead_letter, an_execution, circumstances
 
 GONE = Worker(id=7, heartbeat_age_seconds=600, last_heartbeat=NOON)
 QUEUE = "worker.7.executions"
-RESCUE = Rescue(worker_id=7, heartbeat_age_seconds=600, other_consumers=0)
+DRAINED_FROM = DrainedFrom(worker_id=7, heartbeat_age_seconds=600, other_consumers=0)
 LATER = NOON + timedelta(minutes=1)
 
 
@@ -27,22 +27,22 @@ LATER = NOON + timedelta(minutes=1)
         (None, 0, "its row was deleted"),
     ],
 )
-def test_queue_is_emptied_only_if_its_worker_is_as_gone_as_before(
+def test_queue_is_drained_only_if_its_worker_is_still_unavailable(
     found: Worker | None, other_consumers: int, explanation: str | None
 ) -> None:
     assert why_not_drain(GONE, found, other_consumers=other_consumers) == explanation
 
 
-def test_worker_that_never_reported_is_not_gone() -> None:
+def test_worker_that_never_reported_is_not_unavailable() -> None:
     never = Worker(id=7, heartbeat_age_seconds=None, last_heartbeat=None)
 
     assert why_not_drain(never, never, other_consumers=0) is not None
 
 
-def test_message_becomes_a_letter_that_died_of_being_rescued() -> None:
+def test_message_becomes_a_letter_that_was_drained() -> None:
     message = a_dead_letter(death=None, first_death_queue=None, worker_id=None)
 
-    letter = as_drained(message, RESCUE, queue=QUEUE, now=LATER)
+    letter = as_drained(message, DRAINED_FROM, queue=QUEUE, now=LATER)
 
     assert (letter.reason, letter.queue, letter.died_at, letter.first_death_queue) == (
         "rescued",
@@ -56,20 +56,22 @@ def test_message_becomes_a_letter_that_died_of_being_rescued() -> None:
 def test_same_message_is_the_same_letter_whenever_it_is_taken() -> None:
     message = a_dead_letter(death=None)
 
-    first = as_drained(message, RESCUE, queue=QUEUE, now=NOON)
-    again = as_drained(message, RESCUE, queue=QUEUE, now=LATER)
+    first = as_drained(message, DRAINED_FROM, queue=QUEUE, now=NOON)
+    again = as_drained(message, DRAINED_FROM, queue=QUEUE, now=LATER)
 
     assert first.key == again.key
     assert first.key != message.key
-    assert first.key != as_drained(a_dead_letter(key="k2", death=None), RESCUE, queue=QUEUE, now=NOON).key
-    assert first.key != as_drained(message, RESCUE, queue="worker.8.executions", now=NOON).key
+    assert (
+        first.key != as_drained(a_dead_letter(key="k2", death=None), DRAINED_FROM, queue=QUEUE, now=NOON).key
+    )
+    assert first.key != as_drained(message, DRAINED_FROM, queue="worker.8.executions", now=NOON).key
 
 
 @pytest.mark.parametrize("attempt_updated_at", [NOON, None])
-def test_rescued_letter_of_the_current_attempt_fails_it_with_evidence(attempt_updated_at: object) -> None:
+def test_drained_letter_of_the_current_attempt_fails_it_with_evidence(attempt_updated_at: object) -> None:
     letter = as_drained(
         a_dead_letter(death=None, attempt_updated_at=attempt_updated_at, worker_id=None),
-        RESCUE,
+        DRAINED_FROM,
         queue=QUEUE,
         now=LATER,
     )
@@ -86,7 +88,7 @@ def test_rescued_letter_of_the_current_attempt_fails_it_with_evidence(attempt_up
     assert proposal.decision.outcome is Outcome.FAILED
     assert proposal.change is not None
     assert proposal.change.result["error"] == "Worker unavailable"
-    assert proposal.evidence["rescue"] == {
+    assert proposal.evidence["drained_from"] == {
         "worker": 7,
         "heartbeat_age_seconds": 600,
         "other_consumers": 0,

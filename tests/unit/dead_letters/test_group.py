@@ -11,11 +11,12 @@ from dlq_handler.dead_letters.group import (
     Category,
     Group,
     GroupKey,
-    group_id_of,
+    detail_text_of,
     group_key_of,
     title_in,
     title_of,
 )
+from dlq_handler.dead_letters.letter import ParseProblem
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.history.history import Segment, Timeline
 from dlq_handler.workers.availability import Availability
@@ -65,7 +66,21 @@ def test_unreadable_letters_that_differ_in_a_position_only_are_one_group() -> No
         Entry(letter=read(a_raw_letter(body)), outcome=Outcome.UNREADABLE, explanation="") for body in bodies
     ]
     [key] = {group_key_of(entry) for entry in entries}
-    assert key.detail == "body is not JSON"
+    assert key.detail == "body_not_json"
+
+
+def test_another_wording_of_the_parse_error_makes_no_other_group() -> None:
+    one, reworded, other = (
+        an_entry(Outcome.UNREADABLE, explanation=text, parse_error=text, parse_problem=problem)
+        for text, problem in (
+            ("body is not JSON: line 1", ParseProblem.BODY_NOT_JSON),
+            ("no JSON in the body", ParseProblem.BODY_NOT_JSON),
+            ("body is not JSON: line 1", ParseProblem.BODY_NOT_UTF8),
+        )
+    )
+    assert group_key_of(one).id == group_key_of(reworded).id != group_key_of(other).id
+    # Links to it stand in mails and chats: it must be the same in every version.
+    assert group_key_of(one).id == "689b0ff7dc"
 
 
 def test_unreadable_letter_that_was_refused_too_stays_unreadable() -> None:
@@ -76,9 +91,9 @@ def test_unreadable_letter_that_was_refused_too_stays_unreadable() -> None:
 def test_id_is_short_and_neither_of_a_time_nor_of_a_letter() -> None:
     first = an_entry(key="a", execution_id=1)
     later = an_entry(key="b", execution_id=2, death=a_death(time=NOON + timedelta(days=3)))
-    assert group_id_of(first) == group_id_of(later) == group_key_of(first).id
+    assert group_key_of(first).id == group_key_of(later).id
     # Links to it stand in mails and chats: it must be the same in every version.
-    assert group_id_of(first) == "5a9eeca0f7"
+    assert group_key_of(first).id == "5a9eeca0f7"
 
 
 def test_each_part_makes_another_group() -> None:
@@ -114,7 +129,7 @@ def a_group(
         first_at=NOON,
         last_at=NOON,
         letters=1,
-        failed=1,
+        failed_by_letter=1,
         actions=(),
         more_actions=0,
     )
@@ -124,16 +139,31 @@ def test_title_says_what_happened_and_to_whom() -> None:
     def title(group: Group, name: str | None = "worker-python", *, was_unavailable: bool = False) -> str:
         return title_of(group, worker_name=name, was_unavailable=was_unavailable)
 
-    assert title(a_group(Category.NOT_TAKEN), was_unavailable=True) == "Worker gone: worker-python"
+    assert title(a_group(Category.NOT_TAKEN), was_unavailable=True) == "Worker unavailable: worker-python"
     assert title(a_group(Category.NOT_TAKEN)) == "Not taken in time: worker-python"
     assert title(a_group(Category.NOT_TAKEN), None) == "Not taken in time: worker.7.executions"
     assert title(a_group(Category.QUEUE_FULL), was_unavailable=True) == "Queue full: worker-python"
-    assert title(a_group(Category.UNREADABLE, detail="body is not JSON")) == "Unreadable: body is not JSON"
+    assert title(a_group(Category.UNREADABLE, detail="body_not_json")) == "Unreadable: body is not JSON"
+    assert title(a_group(Category.UNREADABLE)) == "Unreadable"
     assert title(a_group(Category.UNRELATED)) == "Unrelated"
     assert title(a_group(Category.NO_DEATH, queue=None), None) == "Published without a death"
 
 
-def test_requests_that_the_executor_rejected_are_not_titled_as_somebodys_mistake() -> None:
+@pytest.mark.parametrize("problem", ParseProblem)
+def test_each_parse_problem_has_a_text(problem: ParseProblem) -> None:
+    text = detail_text_of(a_group(Category.UNREADABLE, detail=problem.value))
+    assert text
+    assert text != problem.value
+
+
+def test_detail_without_a_text_of_its_own_is_shown_as_it_is() -> None:
+    assert detail_text_of(a_group(Category.UNREADABLE, detail="of_a_newer_version")) == "of_a_newer_version"
+    # A sender may choose a message type that is the name of a problem.
+    assert detail_text_of(a_group(Category.UNRELATED, detail="body_not_json")) == "body_not_json"
+    assert detail_text_of(a_group(Category.UNREADABLE)) is None
+
+
+def test_requests_that_the_executor_rejected_have_a_title_of_their_own() -> None:
     unrelated = a_group(
         Category.UNRELATED, queue="attune.execution.requests.queue", detail="ExecutionRequested"
     )
@@ -142,7 +172,7 @@ def test_requests_that_the_executor_rejected_are_not_titled_as_somebodys_mistake
     def title(group: Group) -> str:
         return title_of(group, worker_name=None, was_unavailable=False)
 
-    assert title(declined) == "Requests turned down for want of a worker"
+    assert title(declined) == "Requests rejected for lack of a worker"
     assert title(replace(declined, reason="expired")) == "Unrelated: ExecutionRequested"
     assert title(replace(declined, worker_id=7)) == "Unrelated: ExecutionRequested"
     assert title(replace(declined, detail="Odd")) == "Unrelated: Odd"
@@ -163,12 +193,14 @@ def gone(since: datetime, until: datetime) -> list[Timeline]:
     [(-4, -1), (-60, 60), (0.5, 30)],
     ids=["back before it expired", "gone all along", "called gone after it expired"],
 )
-def test_a_worker_that_was_gone_while_its_letters_waited_is_the_cause(since: float, until: float) -> None:
+def test_a_worker_that_was_unavailable_while_its_letters_waited_is_the_cause(
+    since: float, until: float
+) -> None:
     timelines = gone(NOON + since * MINUTE, NOON + until * MINUTE)
-    assert title_in(GROUP, timelines, {}, ttl_seconds=TTL_SECONDS) == "Worker gone: worker-python"
+    assert title_in(GROUP, timelines, {}, ttl_seconds=TTL_SECONDS) == "Worker unavailable: worker-python"
 
 
-def test_a_worker_that_was_gone_at_another_time_is_not() -> None:
+def test_a_worker_that_was_unavailable_at_another_time_is_not() -> None:
     timelines = gone(NOON - 50 * MINUTE, NOON - 40 * MINUTE)
     assert title_in(GROUP, timelines, {}, ttl_seconds=TTL_SECONDS) == "Not taken in time: worker-python"
 
@@ -177,12 +209,14 @@ def test_of_a_stretch_of_time_its_own_newest_letter_counts() -> None:
     timelines = gone(NOON - 50 * MINUTE, NOON - 40 * MINUTE)
     assert (
         title_in(GROUP, timelines, {}, ttl_seconds=TTL_SECONDS, last_at=NOON - 45 * MINUTE)
-        == "Worker gone: worker-python"
+        == "Worker unavailable: worker-python"
     )
 
 
 @pytest.mark.parametrize(
-    ("ttl_seconds", "title"), [(60.0, "Not taken in time"), (3600.0, "Worker gone")], ids=["short", "long"]
+    ("ttl_seconds", "title"),
+    [(60.0, "Not taken in time"), (3600.0, "Worker unavailable")],
+    ids=["short", "long"],
 )
 def test_how_long_its_letters_waited_is_the_ttl_as_configured(ttl_seconds: float, title: str) -> None:
     gone_before = gone(NOON - 30 * MINUTE, NOON - 8 * MINUTE)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlq_handler.dead_letters.headers_as_json import CUT, LONGEST, headers_as_json
+from dlq_handler.dead_letters.parse import CUT, LONGEST, headers_as_json
 from tests.support.builders import an_x_death
 
 VALUES = st.recursive(

@@ -7,14 +7,13 @@ from uuid import UUID
 
 import pytest
 
-from dlq_handler.broker.consume.delivery import Delivery
+from dlq_handler.broker.delivery import Delivery
 from dlq_handler.dead_letters import intake
 from dlq_handler.dead_letters.intake import DeadLetterIntake
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.options import PauseOptions
 from dlq_handler.dead_letters.record import Entry
-from dlq_handler.endings.batch_size import BatchSize
-from dlq_handler.endings.ender import Committed
+from dlq_handler.endings.ender import BatchSize, Committed
 from dlq_handler.errors import Braked, GateClosed, TooSlow
 from dlq_handler.health import Readiness
 from dlq_handler.rooms import new_metrics
@@ -58,7 +57,7 @@ class Source:
 
 
 class Decider:
-    """Fails as often as it is told to, with what nobody foresaw unless told otherwise."""
+    """Fails a given number of times, by default with an unexpected error."""
 
     def __init__(self, failures: float, error: Exception | None = None) -> None:
         self.failures, self.error = failures, error or ValueError("a bug")
@@ -109,7 +108,21 @@ class BreaksWhenCalledOff(Decider):
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             raise self.error from None
-        raise AssertionError("nobody called it off")
+        raise AssertionError("it was not cancelled")
+
+
+class CommitsAfterTheTrip(Decider):
+    """The second batch meets the brake while the first one commits."""
+
+    async def commit_first(self, letters: Sequence[DeadLetter]) -> Committed[Entry]:
+        self.commits += 1
+        if self.commits > 1:
+            raise Braked("too many")
+        while self.commits < 2:  # noqa: ASYNC110  # one turn of the loop at a time
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return Committed(items=len(letters))
 
 
 class Deaf:
@@ -118,7 +131,7 @@ class Deaf:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What the handler waited for after failed batches; nobody really waits."""
+    """The pauses of the handler after failed batches; the test does not wait."""
     seen: list[float] = []
 
     async def pause(stop: asyncio.Event, seconds: float) -> bool:
@@ -225,9 +238,19 @@ async def test_brake_and_gate_send_letters_back_at_once_and_are_asked_before_the
     assert waits == []
 
 
+async def test_a_batch_that_commits_while_another_meets_the_brake_is_acknowledged(waits: list[float]) -> None:
+    source = Source()
+    handler = an_intake(source, CommitsAfterTheTrip(failures=0), Readiness(), batches_at_once=2)
+    await handler.tick(asyncio.Event())
+    with pytest.raises(Braked):
+        await handler.tick(asyncio.Event())
+    assert (source.acknowledged, source.is_open) == (1, False)
+
+
 async def test_a_bug_in_one_batch_is_not_hidden_by_the_closed_gate_that_the_other_met(
-    waits: list[float],
+    waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(intake, "FINISH_SECONDS", 0.01)
     handler = an_intake(Source(), BreaksWhenCalledOff(failures=0), Readiness(), batches_at_once=2)
     await handler.tick(asyncio.Event())
     with pytest.raises(ValueError, match="a bug"):

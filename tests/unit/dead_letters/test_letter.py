@@ -5,19 +5,12 @@ from uuid import UUID
 
 import pytest
 
-from dlq_handler.dead_letters.letter import LETTER_OVERHEAD_BYTES
 from dlq_handler.topology.canary import CANARY_QUEUE, canary_body
 from tests.support.builders import NOON, a_canary, a_dead_letter, a_death, a_raw_letter, an_x_death, read
 
 PROBE = UUID("0e3f8f9a-8e2c-4d6f-9b0f-1f2a3b4c5d6e")
 BODY = canary_body(PROBE, worker_id=7, queue="attune.dlx.queue", sent_by="one", now=NOON)
 DIED_IN_CANARY_QUEUE = {"x-death": [an_x_death(queue=CANARY_QUEUE)], "x-first-death-queue": CANARY_QUEUE}
-
-
-def test_a_dead_letter_takes_the_memory_of_its_body_and_headers_and_more() -> None:
-    letter = a_dead_letter(body=b"x" * 100, headers="y" * 20)
-
-    assert letter.held_bytes == 120 + LETTER_OVERHEAD_BYTES
 
 
 @pytest.mark.parametrize("message_id", [str(PROBE), None], ids=["by its property", "by its envelope"])
@@ -63,8 +56,3 @@ def test_other_dead_letters_are_no_canaries() -> None:
 def test_a_dead_letter_without_every_mark_is_no_canary(forged: dict[str, Any]) -> None:
     assert a_canary().is_canary
     assert not a_canary(**forged).is_canary
-
-
-def test_a_forged_canary_has_no_id() -> None:
-    assert a_canary(message_id="7").canary_id is None
-    assert a_canary(message_id=None).canary_id is None

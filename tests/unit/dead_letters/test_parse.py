@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlq_handler.broker.consume.raw_message import CutBody, RawMessage
+from dlq_handler.broker.delivery import CutBody, RawMessage
+from dlq_handler.dead_letters.letter import ParseProblem
 from tests.support.builders import MESSAGE_ID, NOON, a_body, a_raw_letter, an_x_death, read
 
 
@@ -25,26 +26,34 @@ def test_stock_letter_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "problem"),
     [
-        b"",
-        b"not json",
-        b"\xff\xfe",
-        b"[]",
-        b"null",
-        b"7",
-        b'{"message_type": "ExecutionRequested"}',
-        b'{"payload": {"execution_id": 1}}',
-        b'{"message_type": 5, "payload": {}}',
-        b'{"message_type": "ExecutionRequested", "payload": {"execution_id": NaN}}',
-        b'{"message_type": "ExecutionRequested", "payload": {"execution_id": 1, "x": Infinity}}',
-        b"[" * 100_000,
-        b'{"a":' * 50_000,
-        b"1" * 5000,
+        (b"", ParseProblem.BODY_NOT_JSON),
+        (b"not json", ParseProblem.BODY_NOT_JSON),
+        (b"\xff\xfe", ParseProblem.BODY_NOT_UTF8),
+        (b"[]", ParseProblem.BODY_NOT_AN_ENVELOPE),
+        (b"null", ParseProblem.BODY_NOT_AN_ENVELOPE),
+        (b"7", ParseProblem.BODY_NOT_AN_ENVELOPE),
+        (b'{"message_type": "ExecutionRequested"}', ParseProblem.PAYLOAD_MISSING),
+        (b'{"payload": {"execution_id": 1}}', ParseProblem.MESSAGE_TYPE_MISSING),
+        (b'{"message_type": 5, "payload": {}}', ParseProblem.MESSAGE_TYPE_MISSING),
+        (
+            b'{"message_type": "ExecutionRequested", "payload": {"execution_id": NaN}}',
+            ParseProblem.BODY_NOT_JSON,
+        ),
+        (
+            b'{"message_type": "ExecutionRequested", "payload": {"execution_id": 1, "x": Infinity}}',
+            ParseProblem.BODY_NOT_JSON,
+        ),
+        (b"[" * 100_000, ParseProblem.BODY_NESTED_TOO_DEEPLY),
+        (b'{"a":' * 50_000, ParseProblem.BODY_NESTED_TOO_DEEPLY),
+        (b"1" * 5000, ParseProblem.BODY_NOT_JSON),
     ],
 )
-def test_body_that_is_no_envelope_is_a_flaw(body: bytes) -> None:
-    assert read(a_raw_letter(body)).parse_error
+def test_body_that_is_no_envelope_is_a_flaw(body: bytes, problem: ParseProblem) -> None:
+    letter = read(a_raw_letter(body))
+    assert letter.parse_error
+    assert letter.parse_problem is problem
 
 
 @pytest.mark.parametrize("odd", ["7", True, False, 1.0, 1.5, 2**63, -(2**63) - 1, None, [1], {"id": 1}])
@@ -52,12 +61,16 @@ def test_odd_execution_id_is_a_flaw(odd: object) -> None:
     letter = read(a_raw_letter(a_body(execution_id=odd)))
     assert letter.execution_id is None
     assert "execution_id" in (letter.parse_error or "")
+    expected = ParseProblem.EXECUTION_ID_NULL if odd is None else ParseProblem.EXECUTION_ID_NOT_INTEGER
+    assert letter.parse_problem is expected
 
 
 def test_missing_execution_id_is_a_flaw() -> None:
     body = a_body()
     del body["payload"]["execution_id"]
-    assert "missing" in (read(a_raw_letter(body)).parse_error or "")
+    letter = read(a_raw_letter(body))
+    assert "missing" in (letter.parse_error or "")
+    assert letter.parse_problem is ParseProblem.EXECUTION_ID_MISSING
 
 
 @pytest.mark.parametrize("edge", [2**63 - 1, -(2**63), 0])
@@ -93,7 +106,13 @@ def test_undecodable_properties_make_a_flaw_and_a_key_of_their_own() -> None:
     first = read(a_raw_letter(undecodable="timestamp", raw_properties=b"1", message_id=None, headers={}))
     second = read(a_raw_letter(undecodable="timestamp", raw_properties=b"2", message_id=None, headers={}))
     assert first.parse_error == "timestamp"
+    assert first.parse_problem is ParseProblem.PROPERTIES_UNDECODABLE
     assert first.key != second.key
+
+
+def test_undecodable_properties_come_before_a_problem_of_the_body() -> None:
+    letter = read(a_raw_letter(b"not json", undecodable="timestamp", raw_properties=b"1"))
+    assert (letter.parse_error, letter.parse_problem) == ("timestamp", ParseProblem.PROPERTIES_UNDECODABLE)
 
 
 def test_newest_death_is_taken_by_time_not_by_position() -> None:
@@ -135,7 +154,7 @@ def test_same_letter_has_the_same_key_and_another_death_another() -> None:
         a_raw_letter(headers={"x-death": [an_x_death(reason="rejected")]}),
     ],
 )
-def test_key_tells_letters_apart(other: object) -> None:
+def test_different_letters_have_different_keys(other: object) -> None:
     assert read(a_raw_letter()).key != read(other).key  # type: ignore[arg-type]  # parametrize loses the type
 
 
@@ -191,6 +210,7 @@ def test_no_letter_makes_the_reader_raise(body: object, some: dict[str, object],
     ):
         assert text is None or ("\x00" not in text and text.encode())
     assert letter.died_at is None or isinstance(letter.died_at, datetime)
+    assert (letter.parse_problem is None) == (letter.parse_error is None)
 
 
 def test_an_error_of_the_reader_itself_makes_an_unreadable_letter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +220,7 @@ def test_an_error_of_the_reader_itself_makes_an_unreadable_letter(monkeypatch: p
     monkeypatch.setattr("dlq_handler.dead_letters.parse.newest_death", fail)
     letter = read(a_raw_letter())
     assert letter.parse_error == "cannot be read: LookupError"
+    assert letter.parse_problem is ParseProblem.PARSER_ERROR
     assert letter.key
     assert letter.body_size == len(letter.body)
 
@@ -227,18 +248,29 @@ def test_of_a_large_body_the_stamp_counts_as_absent_even_where_it_was_kept() -> 
 
 
 @pytest.mark.parametrize(
-    ("body", "missing"),
+    ("body", "problem"),
     [
-        (b"x" * 5000, "execution_id"),
-        (b'{"message_type":"ExecutionRequested","payload":{"config":"' + LARGE, "execution_id"),
-        (b'{"message_type":"Other","payload":{"config":"' + LARGE, "execution_id"),
-        (b'{"payload":{"execution_id":5,"config":"' + LARGE, "message_type"),
+        (b"x" * 5000, ParseProblem.LARGE_BODY_WITHOUT_EXECUTION_ID),
+        (
+            b'{"message_type":"ExecutionRequested","payload":{"config":"' + LARGE,
+            ParseProblem.LARGE_BODY_WITHOUT_EXECUTION_ID,
+        ),
+        (
+            b'{"message_type":"Other","payload":{"config":"' + LARGE,
+            ParseProblem.LARGE_BODY_WITHOUT_EXECUTION_ID,
+        ),
+        (
+            b'{"payload":{"execution_id":5,"config":"' + LARGE,
+            ParseProblem.LARGE_BODY_WITHOUT_MESSAGE_TYPE,
+        ),
     ],
 )
-def test_a_large_body_that_does_not_begin_with_its_fields_is_unreadable(body: bytes, missing: str) -> None:
-    parse_error = read(cut(body, 1000)).parse_error or ""
-    assert parse_error.startswith(f"body too large, and no {missing} at its beginning: ")
-    assert str(len(body)) in parse_error
+def test_a_large_body_that_does_not_begin_with_its_fields_is_unreadable(
+    body: bytes, problem: ParseProblem
+) -> None:
+    letter = read(cut(body, 1000))
+    assert letter.parse_problem is problem
+    assert str(len(body)) in (letter.parse_error or "")
 
 
 def test_large_bodies_that_differ_at_their_end_are_two_letters() -> None:

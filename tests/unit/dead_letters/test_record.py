@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from dlq_handler.dead_letters.decide_batch import LetterProposal, decide_batch
+from dlq_handler.dead_letters.decide import LetterProposal, decide_batch
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.record import entries_of
-from dlq_handler.endings.refusal import retry_delay
+from dlq_handler.endings.recording import retry_delay
 from tests.support.builders import COMPLETIONS, NOON, a_dead_letter, an_execution, circumstances
 
 

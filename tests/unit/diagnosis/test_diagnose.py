@@ -1,12 +1,13 @@
-"""Every diagnosis as a table: its fact turns it on, without it it is off, and what nobody knows is never ok."""
+"""Every diagnosis as a table: its fact makes it a problem, without it it is ok, and unknown is never ok."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlq_handler.diagnosis.collector_database import DatabaseFacts
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import (
     OF_EVERY_VIEW,
@@ -32,11 +33,12 @@ from dlq_handler.diagnosis.view import (
     Unknown,
     UnknownCause,
     View,
+    without_database,
 )
 from dlq_handler.host.worker import QueueObservation, Worker
 from dlq_handler.safety.gate import GateCause
+from dlq_handler.topology.canary import CanaryState
 from dlq_handler.topology.check import check
-from dlq_handler.topology.decide_canary import CanaryState
 from dlq_handler.workers.availability import standing_of
 from dlq_handler.workers.service_observation import ServiceObservation
 from tests.support.topologies import a_stock_world, expectation
@@ -56,7 +58,7 @@ from tests.support.views import (
 
 OK, PROBLEM, UNKNOWN = Health.OK, Health.PROBLEM, Health.UNKNOWN
 
-# Which fact each kind is told from.
+# The fact that each kind is decided by.
 FACT: dict[str, str] = {
     "database": "database",
     "own tables": "tables",
@@ -106,7 +108,11 @@ GOODBYE: dict[str, Any] = {"status": "inactive", "updated": ago(595)}
 BROKEN_ROUTE = TopologyFact(checked=check(a_stock_world(), expectation()))
 
 PROBLEMS: list[tuple[str, Component, dict[str, Any]]] = [
-    ("database", Component.DATABASE, {"database": DatabaseFact(is_unreachable=True, error="nobody listens")}),
+    (
+        "database",
+        Component.DATABASE,
+        {"database": DatabaseFact(is_unreachable=True, error="connection refused")},
+    ),
     ("database", Component.DATABASE, {"database": DatabaseFact(answer_seconds=4.2)}),
     ("database", Component.DATABASE, {"database": DatabaseFact(is_in_recovery=True)}),
     (
@@ -115,7 +121,7 @@ PROBLEMS: list[tuple[str, Component, dict[str, Any]]] = [
         {"tables": TablesFact(version="0001", schema="dlq_handler", problem="too old")},
     ),
     ("database rights", Component.DATABASE, {"rights": RightsFact(missing=["UPDATE"], role="me")}),
-    ("broker", Component.BROKER, {"broker": BrokerFact(error="nobody listens")}),
+    ("broker", Component.BROKER, {"broker": BrokerFact(error="connection refused")}),
     ("broker alarm", Component.BROKER, {"alarms": ["memory alarm on rabbit@one"]}),
     ("topology", Component.BROKER, {"topology": BROKEN_ROUTE}),
     ("canary", Component.BROKER, {"canaries": [a_canary(CanaryState.LOST)]}),
@@ -161,7 +167,7 @@ PROBLEMS: list[tuple[str, Component, dict[str, Any]]] = [
             "workers": (
                 a_worker(
                     queue=QueueObservation(consumers=0, ready=0),
-                    look=ServiceObservation(
+                    observation=ServiceObservation(
                         queue="worker.7.executions", unconsumed_since=ago(60), first_heartbeat=ago(35)
                     ),
                 ),
@@ -255,7 +261,7 @@ def test_the_table_has_a_problem_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("kind", FACT)
-def test_a_fact_that_nobody_knows_is_cannot_tell_with_the_reason(kind: str) -> None:
+def test_an_unknown_fact_makes_the_check_unknown_with_the_reason(kind: str) -> None:
     changed: dict[str, Any] = {FACT[kind]: Unknown("the server sleeps")}
     if kind == "safety gate":
         changed["intake"] = a_queue(INTAKE, count=0, tags=())
@@ -266,8 +272,8 @@ def test_a_fact_that_nobody_knows_is_cannot_tell_with_the_reason(kind: str) -> N
     assert found.action
 
 
-def test_of_a_broker_that_is_away_nobody_is_told_to_repair_something_else() -> None:
-    away = by_kind(a_view(broker=BrokerFact(error="nobody listens"), alarms=Unknown("no answer")))
+def test_an_unreachable_broker_is_the_only_repair_that_is_named() -> None:
+    away = by_kind(a_view(broker=BrokerFact(error="connection refused"), alarms=Unknown("no answer")))
     there = by_kind(a_view(alarms=Unknown("no answer")))
 
     assert away["broker alarm"].action == REPAIR_FIRST
@@ -288,7 +294,7 @@ def test_a_gate_that_waits_after_a_start_is_no_problem() -> None:
     assert by_kind(a_view(gate=GateFact(causes=[GateCause.YOUNG_LINK])))["safety gate"].health is OK
 
 
-def test_a_brake_tells_in_one_line_what_waits_and_as_evidence_who_tripped_it_and_why() -> None:
+def test_a_tripped_brake_names_the_waiting_letters_and_its_evidence() -> None:
     tripped = a_brake(
         tripped_at=ago(60), hold_until=ago(-60), tripped_by="one", explanation="600 ended in 60 s"
     )
@@ -347,7 +353,7 @@ def test_a_brake_tells_in_one_line_what_waits_and_as_evidence_who_tripped_it_and
             },
             ago(280),
         ),
-        # What expired tells that it is slow, and nothing that still waits tells since when.
+        # Expired messages show that it is slow; without waiting ones, since when is unknown.
         (
             "worker backlog",
             {"workers": (a_worker(expired_lately=3, queue=QueueObservation(consumers=1, ready=1)),)},
@@ -373,7 +379,7 @@ def test_a_brake_tells_in_one_line_what_waits_and_as_evidence_who_tripped_it_and
         ),
     ],
 )
-def test_since_when_it_is_so_is_told(kind: str, changed: dict[str, Any], since: object) -> None:
+def test_since_is_the_start_of_the_problem(kind: str, changed: dict[str, Any], since: object) -> None:
     assert by_kind(a_view(**changed))[kind].since == since
 
 
@@ -395,14 +401,14 @@ def test_since_when_it_is_so_is_told(kind: str, changed: dict[str, Any], since: 
         (a_worker(silent_seconds=200), False),
     ],
 )
-def test_a_worker_is_gone_when_it_is_silent_and_missed(worker: Any, is_gone: bool) -> None:
+def test_a_worker_without_heartbeat_and_consumer_is_unavailable(worker: Any, is_gone: bool) -> None:
     others = (a_worker(number=8), a_worker(number=9))
     found = by_kind(a_view(workers=(worker, *others)))["worker unavailable"]
 
     assert (found.health is PROBLEM) is is_gone
 
 
-def test_requests_that_the_executor_declined_are_told_of_and_no_fault_of_the_senders() -> None:
+def test_requests_that_the_executor_rejected_are_counted_and_are_no_problem_of_the_senders() -> None:
     letters = LettersFact(span_seconds=900, unreadable=0, unrelated=0, before=0, declined=4)
     found = by_kind(a_view(letters=letters))["unusable letters"]
 
@@ -412,7 +418,7 @@ def test_requests_that_the_executor_declined_are_told_of_and_no_fault_of_the_sen
     )
 
 
-def test_when_nobody_is_there_any_more_all_are_missed_however_quietly_they_went() -> None:
+def test_without_any_worker_all_are_missed_also_those_that_stopped_cleanly() -> None:
     silent = tuple(
         a_worker(number=number, silent_seconds=600 + number, queue=None, **GOODBYE) for number in range(12)
     )
@@ -424,11 +430,11 @@ def test_when_nobody_is_there_any_more_all_are_missed_however_quietly_they_went(
 
 
 @pytest.mark.parametrize(
-    ("worker", "is_told"),
+    ("worker", "is_problem"),
     [
         (a_worker(silent_seconds=31, queue=QueueObservation(consumers=0, ready=1)), True),
         (a_worker(silent_seconds=31, queue=QueueObservation(consumers=0, ready=0)), False),
-        # Its heartbeat is overdue: it may well be dead, and nobody says that it lost its link.
+        # Its heartbeat is overdue: it may be dead, so the missing consumer is no problem of its own.
         (a_worker(silent_seconds=50, queue=QueueObservation(consumers=0, ready=1)), False),
         (a_worker(silent_seconds=50, queue=None), False),
         (
@@ -442,15 +448,15 @@ def test_when_nobody_is_there_any_more_all_are_missed_however_quietly_they_went(
         ),
     ],
 )
-def test_a_queue_without_consumer_is_told_only_while_its_worker_surely_reports(
-    worker: Any, is_told: bool
+def test_a_queue_without_consumer_is_a_problem_only_while_its_worker_reports(
+    worker: Any, is_problem: bool
 ) -> None:
     found = by_kind(a_view(workers=(worker, a_worker(number=8))))["worker queue"]
 
-    assert (found.health is PROBLEM) is is_told
+    assert (found.health is PROBLEM) is is_problem
 
 
-def test_heartbeats_that_nobody_has_watched_for_long_enough_tell_nothing() -> None:
+def test_heartbeats_that_were_not_observed_for_long_enough_are_no_evidence() -> None:
     unsure = a_worker(silent_seconds=600, watched_seconds=10, queue=None)
     found = by_kind(a_view(workers=(unsure, a_worker(number=8))))["worker unavailable"]
 
@@ -512,14 +518,17 @@ def test_causes_come_before_what_they_cause() -> None:
         )
     )
 
-    told = [one.check for one in found]
-    assert told[:6] == ["database", "brake", "workers", "worker unavailable", "shadow mode", "publishing"]
+    checks = [one.check for one in found]
+    assert checks[:6] == ["database", "brake", "workers", "worker unavailable", "shadow mode", "publishing"]
 
 
 PAUSES: list[tuple[str, dict[str, Any]]] = [
     (
         "database",
-        {"database": DatabaseFact(is_unreachable=True, error="nobody listens"), "leader": Unknown("away")},
+        {
+            "database": DatabaseFact(is_unreachable=True, error="connection refused"),
+            "leader": Unknown("away"),
+        },
     ),
     ("safety gate", {"gate": GateFact(causes=[GateCause.UNKNOWN_EXECUTIONS])}),
     # A standby takes no lease.
@@ -530,15 +539,15 @@ PAUSES: list[tuple[str, dict[str, Any]]] = [
     ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="many")}),
     ("brake", {"brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="many"), "leader": OFF}),
 ]
-NOBODY = a_queue(INTAKE, count=0, ready=41, tags=())
+NO_CONSUMER = a_queue(INTAKE, count=0, ready=41, tags=())
 
 
 @pytest.mark.parametrize(("cause", "changed"), PAUSES)
-def test_what_pauses_every_sidecar_leads_and_nobody_is_told_to_start_another(
+def test_the_cause_that_pauses_all_replicas_comes_first_and_no_start_is_advised(
     cause: str, changed: dict[str, Any]
 ) -> None:
-    found = diagnose(a_view(intake=NOBODY, **changed))
-    replicas = by_kind(a_view(intake=NOBODY, **changed))["replicas"]
+    found = diagnose(a_view(intake=NO_CONSUMER, **changed))
+    replicas = by_kind(a_view(intake=NO_CONSUMER, **changed))["replicas"]
 
     assert found[0].check == cause
     assert replicas.health is PROBLEM, "letters wait"
@@ -561,13 +570,13 @@ def test_what_pauses_every_sidecar_leads_and_nobody_is_told_to_start_another(
 def test_a_sidecar_that_is_not_there_or_has_no_cause_to_pause_is_to_be_started(
     changed: dict[str, Any],
 ) -> None:
-    replicas = by_kind(a_view(intake=NOBODY, **changed))["replicas"]
+    replicas = by_kind(a_view(intake=NO_CONSUMER, **changed))["replicas"]
 
     assert replicas.explanation.startswith("No replica consumes")
     assert "Start `dlq-handler run`" in (replicas.action or "")
 
 
-def test_nothing_that_nobody_has_looked_at_is_ok() -> None:
+def test_no_check_without_an_observation_is_ok() -> None:
     found = diagnose(View(at=NOW, ttl_seconds=TTL_SECONDS))
 
     assert {one.health for one in found} == {UNKNOWN}
@@ -578,7 +587,7 @@ def test_nothing_that_nobody_has_looked_at_is_ok() -> None:
 
 @given(st.sets(st.sampled_from(sorted(set(FACT.values())))))
 def test_no_view_is_ok_in_what_it_does_not_know(unknown: set[str]) -> None:
-    changed: dict[str, Any] = dict.fromkeys(unknown, Unknown("nobody knows"))
+    changed: dict[str, Any] = dict.fromkeys(unknown, Unknown("no answer"))
     found = diagnose(a_view(**changed))
 
     for one in found:
@@ -590,8 +599,8 @@ def test_no_view_is_ok_in_what_it_does_not_know(unknown: set[str]) -> None:
 
 
 def test_the_support_knows_every_fact_of_a_view() -> None:
-    # Of the looks alone no kind is told: they say since when, and how often.
-    assert set(facts()) == {*FACT.values(), "service_looks"}
+    # No kind depends on the observations alone: they add since when, and how often.
+    assert set(facts()) == {*FACT.values(), "service_observations"}
 
 
 def test_the_subject_names_component_and_check_once() -> None:
@@ -613,3 +622,12 @@ def test_without_the_broker_no_completion_event_is_called_published() -> None:
     found = by_kind(a_view(broker=BrokerFact(error="connection refused")))["publishing"]
 
     assert (found.health, found.unknown_cause) == (UNKNOWN, UnknownCause.BROKER_UNAVAILABLE)
+
+
+def test_an_outage_of_the_database_forgets_every_fact_that_was_read_from_it() -> None:
+    seen = without_database(a_view(), error="no answer", is_unreachable=True, since=NOW)
+    read_from_it = {field.name for field in fields(DatabaseFacts)} & {field.name for field in fields(View)}
+    kept = [
+        name for name in read_from_it - {"at", "database"} if not isinstance(getattr(seen, name), Unknown)
+    ]
+    assert kept == []

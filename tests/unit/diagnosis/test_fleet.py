@@ -1,4 +1,4 @@
-"""That nobody is there who could take what is asked for is a problem of its own, beside who is gone."""
+"""That no worker is available is a problem of its own, beside the single workers that are unavailable."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ def by_kind(**changed: Any) -> dict[str, Diagnosis]:
     return {one.check: one for one in diagnose(a_view(**changed))}
 
 
-def test_one_that_goes_is_told_by_name_and_the_last_one_tells_that_nobody_is_left() -> None:
+def test_an_unavailable_worker_is_named_and_the_last_one_means_that_none_is_left() -> None:
     one_left = by_kind(workers=(gone(1), gone(2), a_worker(number=3)))
     none_left = by_kind(workers=(gone(1), gone(2), gone(3)))
 
@@ -32,7 +32,7 @@ def test_one_that_goes_is_told_by_name_and_the_last_one_tells_that_nobody_is_lef
     assert (none_left["worker unavailable"].health, none_left["workers"].health) == (PROBLEM, PROBLEM)
 
 
-def test_where_nobody_is_left_that_comes_first_with_the_numbers_and_who_is_gone_behind_it() -> None:
+def test_without_a_worker_that_comes_first_with_the_numbers_before_the_single_workers() -> None:
     workers = (gone(1, ended_last_hour=5, scheduled=2), gone(2), gone(3, silent_seconds=900))
     first, second, *_ = diagnose(a_view(workers=workers, requested=58, letters=DECLINED))
 
@@ -45,7 +45,7 @@ def test_where_nobody_is_left_that_comes_first_with_the_numbers_and_who_is_gone_
     assert (second.check, second.headline) == ("worker unavailable", "3 workers are unavailable")
 
 
-def test_what_nobody_knows_of_the_harm_is_no_zero() -> None:
+def test_unknown_harm_is_not_zero() -> None:
     unknown = Unknown("not allowed")
     found = by_kind(workers=(gone(7, ended_last_hour=None),), requested=unknown, letters=unknown)["workers"]
 
@@ -57,7 +57,7 @@ def test_what_nobody_knows_of_the_harm_is_no_zero() -> None:
 @pytest.mark.parametrize(
     ("consumed", "word"), [((), "unavailable"), ((1,), "unavailable or hung"), ((1, 2), "hung")], ids=str
 )
-def test_those_that_are_silent_and_keep_their_queue_are_not_called_gone(
+def test_workers_without_heartbeat_that_consume_are_not_unavailable(
     consumed: tuple[int, ...], word: str
 ) -> None:
     held = QueueObservation(consumers=1, ready=0, unacked=1)
@@ -70,14 +70,14 @@ def test_those_that_are_silent_and_keep_their_queue_are_not_called_gone(
     assert found.explanation.startswith(f"All 2 workers have been {word} for 5 min; ")
 
 
-def test_nobody_says_that_none_is_left_who_has_not_watched_for_long_enough() -> None:
+def test_a_young_replica_does_not_report_that_no_worker_is_left() -> None:
     found = by_kind(workers=(a_worker(silent_seconds=600, watched_seconds=10, queue=None),))["workers"]
 
     assert found.health is UNKNOWN
     assert found.unknown_cause is UnknownCause.TAKES_TIME
 
 
-def test_workers_that_were_there_days_ago_do_not_count_among_those_that_are_gone() -> None:
+def test_workers_without_heartbeat_for_days_do_not_count_as_unavailable() -> None:
     found = by_kind(workers=(gone(1), gone(2), gone(3, silent_seconds=200_000)))["workers"]
 
     assert found.explanation.startswith("All 2 workers have been unavailable")
@@ -89,9 +89,9 @@ def test_workers_that_work_and_are_marked_inactive_are_a_problem_once_requests_a
     assert found.health is PROBLEM
     assert found.headline == "Active workers are marked inactive and get no work"
 
-    nobody_misses_them = by_kind(workers=marked)["workers"]
+    all_stopped = by_kind(workers=marked)["workers"]
     others_are_missing = by_kind(workers=[a_worker()], letters=DECLINED)["workers"]
-    assert (nobody_misses_them.health, others_are_missing.health) == (OK, OK)
+    assert (all_stopped.health, others_are_missing.health) == (OK, OK)
 
 
 def test_while_the_brake_holds_the_number_of_executions_that_were_turned_down_is_unknown() -> None:
@@ -130,5 +130,5 @@ def test_republishing_that_is_off_is_said_with_and_without_executions_that_wait(
 
     assert found.health is health
     assert found.explanation.startswith(says)
-    told = [found.explanation, *found.evidence]
-    assert any("dlq_handler.monitor.republish_requests is false" in line for line in told)
+    texts = [found.explanation, *found.evidence]
+    assert any("dlq_handler.monitor.republish_requests is false" in line for line in texts)

@@ -37,7 +37,7 @@ def an_own(**link: Any) -> OwnFact:
     return OwnFact(opens_within_seconds=25, leads_within_seconds=30, connections=OwnConnections(**link))
 
 
-def test_nobody_says_of_a_gate_that_it_is_open_when_its_own_sidecar_cannot_tell() -> None:
+def test_a_gate_that_its_own_replica_does_not_know_is_not_open() -> None:
     found = by_kind(
         a_view(gate=Unknown("it has not looked at the database yet", UnknownCause.REPLICA_UNSURE))
     )["safety gate"]
@@ -46,7 +46,7 @@ def test_nobody_says_of_a_gate_that_it_is_open_when_its_own_sidecar_cannot_tell(
     assert "has not looked" in found.explanation
 
 
-def test_a_sidecar_that_consumes_says_so_though_nobody_tells_whose_consumers_those_are() -> None:
+def test_a_consuming_replica_knows_it_without_the_owners_of_consumers() -> None:
     untold = QueueFact(name=INTAKE, consumers=Consumers(count=2, ready=3, tags=None))
 
     seen = by_kind(a_view(intake=untold, own=an_own(is_consuming=True)))["replicas"]
@@ -63,7 +63,7 @@ def test_a_blocked_connection_is_a_problem_whatever_the_management_api_says(alar
     assert (found.health, found.component.value) == (PROBLEM, "broker")
 
 
-def test_what_was_seen_too_long_ago_tells_nothing_and_forgets_nothing_else() -> None:
+def test_an_old_view_is_unknown_and_keeps_its_dates() -> None:
     old = a_view(canaries=OFF)
 
     found = diagnose(outdated(old, "the last look was 2 min ago"))
@@ -74,11 +74,11 @@ def test_what_was_seen_too_long_ago_tells_nothing_and_forgets_nothing_else() -> 
 
 
 POLICY = Patience(opens_within_seconds=25, leads_within_seconds=30)
-NOBODY = a_queue(INTAKE, count=0, ready=3, tags=())
+NO_CONSUMER = a_queue(INTAKE, count=0, ready=3, tags=())
 FREE = LeaderFact(is_held=False, until=ago(5))
 
 LACKS: list[tuple[str, dict[str, Any], float]] = [
-    ("replicas", {"intake": NOBODY}, POLICY.opens_within_seconds),
+    ("replicas", {"intake": NO_CONSUMER}, POLICY.opens_within_seconds),
     ("replicas", {"intake": a_queue(INTAKE, tags=("executor",))}, POLICY.opens_within_seconds),
     ("replicas", {"intake": QueueFact(name=INTAKE, consumers=None)}, POLICY.opens_within_seconds),
     ("timeout monitor", {"leader": FREE}, POLICY.leads_within_seconds),
@@ -120,10 +120,10 @@ def test_what_a_sidecar_is_about_to_get_is_a_problem_only_when_it_does_not_come(
         {
             "database": DatabaseFact(is_unreachable=True, error="away"),
             "leader": Unknown("away"),
-            "intake": NOBODY,
+            "intake": NO_CONSUMER,
         },
         {"broker": BrokerFact(error="away"), "intake": Unknown("the broker does not answer")},
-        {"brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="many"), "intake": NOBODY},
+        {"brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="many"), "intake": NO_CONSUMER},
     ],
 )
 def test_what_a_server_or_the_brake_explains_counts_from_its_end(explained: dict[str, Any]) -> None:
@@ -131,7 +131,7 @@ def test_what_a_server_or_the_brake_explains_counts_from_its_end(explained: dict
     for at in range(0, 1000, 10):
         running.sees(at, **explained)
 
-    found = running.sees(1000, intake=NOBODY, leader=FREE)
+    found = running.sees(1000, intake=NO_CONSUMER, leader=FREE)
 
     assert (found["replicas"].health, found["timeout monitor"].health) == (UNKNOWN, UNKNOWN)
 
@@ -146,7 +146,7 @@ HANGS = Unknown(
 def test_one_who_is_no_sidecar_says_at_once_that_none_is_there(
     kind: str, lack: dict[str, Any], limit: float
 ) -> None:
-    found = by_kind(a_view(**({"gate": UNANSWERED, "intake": NOBODY} | lack)))[kind]
+    found = by_kind(a_view(**({"gate": UNANSWERED, "intake": NO_CONSUMER} | lack)))[kind]
 
     assert found.health is PROBLEM
     assert "Start `dlq-handler run`" in (found.action or "")
@@ -162,24 +162,24 @@ HAS_NOT_LOOKED = Unknown(
 @pytest.mark.parametrize(
     ("ended_seconds_ago", "intake", "gate", "health"),
     [
-        # Somebody is there who takes it.
+        # A replica is there that takes it.
         (10, OURS, UNANSWERED, UNKNOWN),
         (59, OURS, LINKED, UNKNOWN),
-        (10, NOBODY, LINKED, UNKNOWN),
-        (10, NOBODY, HAS_NOT_LOOKED, UNKNOWN),
+        (10, NO_CONSUMER, LINKED, UNKNOWN),
+        (10, NO_CONSUMER, HAS_NOT_LOOKED, UNKNOWN),
         # By now it should have been taken.
         (60, OURS, UNANSWERED, PROBLEM),
         (60, OURS, LINKED, PROBLEM),
         (None, OURS, LINKED, PROBLEM),
-        (60, NOBODY, HAS_NOT_LOOKED, PROBLEM),
+        (60, NO_CONSUMER, HAS_NOT_LOOKED, PROBLEM),
         # The outage was longer than that, and is just over; or it is the first start of all.
         (3600, OURS, YOUNG, UNKNOWN),
-        (3600, NOBODY, YOUNG, UNKNOWN),
+        (3600, NO_CONSUMER, YOUNG, UNKNOWN),
         (None, OURS, YOUNG, UNKNOWN),
         (3600, OURS, HAS_NOT_LOOKED, UNKNOWN),
         (3600, QueueFact(name=INTAKE, consumers=UNTOLD), HAS_NOT_LOOKED, UNKNOWN),
-        # Nobody of us is to be seen.
-        (10, NOBODY, UNANSWERED, PROBLEM),
+        # No replica is found.
+        (10, NO_CONSUMER, UNANSWERED, PROBLEM),
         (10, a_queue(INTAKE, tags=("executor",)), UNANSWERED, PROBLEM),
         (10, QueueFact(name=INTAKE, consumers=UNTOLD), UNANSWERED, PROBLEM),
         (10, QueueFact(name=INTAKE, consumers=None), UNANSWERED, PROBLEM),
@@ -201,26 +201,26 @@ def test_from_outside_a_free_lease_is_a_problem_unless_a_sidecar_has_just_come_b
     ("seen", "next_step"),
     [
         (
-            {"gate": UNANSWERED, "intake": NOBODY},
+            {"gate": UNANSWERED, "intake": NO_CONSUMER},
             "Start `dlq-handler run`: only a running replica can report this.",
         ),
         (
             {"gate": UNANSWERED, "intake": a_queue(INTAKE, tags=("executor",))},
             "Start `dlq-handler run`: only a running replica can report this.",
         ),
-        ({"gate": HANGS, "intake": NOBODY}, RESTART),
+        ({"gate": HANGS, "intake": NO_CONSUMER}, RESTART),
         ({"gate": HAS_NOT_LOOKED}, ASKS_AGAIN),
         # It has no way to look.
         (
             {"gate": HAS_NOT_LOOKED, "database": DatabaseFact(is_unreachable=True, error="away")},
             REPAIR_FIRST,
         ),
-        # One runs, perhaps, and what keeps it is told elsewhere.
+        # One runs, perhaps, and another check names what stops it.
         ({"gate": UNANSWERED, "intake": QueueFact(name=INTAKE, consumers=UNTOLD)}, REPAIR_FIRST),
         (
             {
                 "gate": UNANSWERED,
-                "intake": NOBODY,
+                "intake": NO_CONSUMER,
                 "database": DatabaseFact(is_unreachable=True, error="away"),
             },
             REPAIR_FIRST,
@@ -228,17 +228,17 @@ def test_from_outside_a_free_lease_is_a_problem_unless_a_sidecar_has_just_come_b
         ({"gate": UNANSWERED, "intake": Unknown("the broker does not answer")}, REPAIR_FIRST),
     ],
 )
-def test_a_gate_that_nobody_tells_of_says_what_would_help(seen: dict[str, Any], next_step: str) -> None:
+def test_an_unknown_gate_names_the_action(seen: dict[str, Any], next_step: str) -> None:
     found = by_kind(a_view(**seen))["safety gate"]
 
     assert (found.health, found.action) == (UNKNOWN, next_step)
 
 
-def test_a_sidecar_that_runs_is_paused_by_the_brake_though_nobody_leads() -> None:
+def test_a_running_replica_is_paused_by_the_brake_also_without_a_leader() -> None:
     braked = {"brake": a_brake(tripped_at=ago(60), tripped_by="one", explanation="many"), "leader": FREE}
 
     found = Running().sees(
-        0, intake=NOBODY, gate=Unknown("it has not looked yet", UnknownCause.REPLICA_UNSURE), **braked
+        0, intake=NO_CONSUMER, gate=Unknown("it has not looked yet", UnknownCause.REPLICA_UNSURE), **braked
     )["replicas"]
 
     assert found.explanation.startswith("Paused by the brake")
@@ -254,5 +254,5 @@ def test_a_replica_that_hangs_is_restarted_and_not_started_a_second_time() -> No
         assert "does not answer within 2 s: it hangs" in found[kind].explanation
     assert found["replicas"].headline == "A replica of dlq-handler hangs"
     assert "4 dead letters wait" in found["replicas"].explanation
-    absent = by_kind(a_view(gate=UNANSWERED, intake=NOBODY, leader=free))
+    absent = by_kind(a_view(gate=UNANSWERED, intake=NO_CONSUMER, leader=free))
     assert "Start `dlq-handler run`" in (absent["replicas"].action or "")

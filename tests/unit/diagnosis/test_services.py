@@ -17,7 +17,7 @@ OK, PROBLEM, UNKNOWN = Health.OK, Health.PROBLEM, Health.UNKNOWN
 COMPLETED, REQUESTS = "attune.execution.completed.queue", "attune.execution.requests.queue"
 RESTARTED_AT = ago(6900)
 STALE_SECONDS = CURRENT_FOR.total_seconds() + 1
-NOBODY = QueueObservation(consumers=0, ready=0, unacked=0)
+NO_CONSUMER = QueueObservation(consumers=0, ready=0, unacked=0)
 
 
 def a_look(queue: str = COMPLETED, **changed: Any) -> ServiceObservation:
@@ -29,7 +29,7 @@ def a_look(queue: str = COMPLETED, **changed: Any) -> ServiceObservation:
 def a_stranded_worker(number: int = 1, *, heartbeats: int = 2, **changed: Any) -> ObservedWorker:
     first = ago(5.0) if heartbeats == 1 else ago(35.0)
     look = a_look(f"worker.{number}.executions", **({"first_heartbeat": first} | changed))
-    return a_worker(name="worker-python", number=number, queue=NOBODY, look=look)
+    return a_worker(name="worker-python", number=number, queue=NO_CONSUMER, observation=look)
 
 
 def looks(*by_queue: ServiceObservation, age_seconds: float = 5.0) -> ServiceObservations:
@@ -40,7 +40,7 @@ def without_executor(*recorded: ServiceObservation, **changed: Any) -> View:
     facts = {
         "completions": a_queue(COMPLETED, count=0),
         "requests": a_queue(REQUESTS, count=0),
-        "service_looks": looks(*recorded),
+        "service_observations": looks(*recorded),
     }
     return a_view(**(facts | changed))
 
@@ -67,8 +67,8 @@ def test_after_a_broker_restart_the_executor_and_the_workers_are_named_together(
 
 
 def test_a_worker_counts_after_two_heartbeats_whether_or_not_a_message_waits() -> None:
-    once = services(a_view(workers=(a_stranded_worker(heartbeats=1),), service_looks=looks()))
-    twice = services(a_view(workers=(a_stranded_worker(heartbeats=2),), service_looks=looks()))
+    once = services(a_view(workers=(a_stranded_worker(heartbeats=1),), service_observations=looks()))
+    twice = services(a_view(workers=(a_stranded_worker(heartbeats=2),), service_observations=looks()))
 
     assert once.health is OK
     assert once.explanation == "No worker has sent two heartbeats without a consumer."
@@ -103,7 +103,7 @@ def test_a_restart_is_said_only_where_it_is_on_record(changed: dict[str, Any], b
     assert ("restarted" in found.explanation) is (changed == {})
 
 
-def test_services_of_two_causes_are_told_apart() -> None:
+def test_services_of_two_causes_are_listed_separately() -> None:
     later = a_stranded_worker(3, restarted_at=None, consumed_at=None, unconsumed_since=ago(600))
     found = services(
         without_executor(a_look(COMPLETED), a_look(REQUESTS), workers=(a_stranded_worker(1), later))
@@ -127,7 +127,7 @@ def test_since_is_true_for_all_that_are_named() -> None:
 
 
 def test_an_executor_alone_is_named_only_if_its_connection_broke() -> None:
-    """One that was stopped has no consumers either: the checks of its queues tell of it."""
+    """One that was stopped has no consumers either: the checks of its queues report it."""
     unproven = services(without_executor(a_look(COMPLETED, restarted_at=None)))
     proven = services(without_executor(a_look(COMPLETED), a_look(REQUESTS)))
 
@@ -151,7 +151,7 @@ def test_an_executor_without_a_record_is_named_beside_the_workers_without_a_time
 def test_a_worker_that_reports_and_is_inactive_is_named() -> None:
     def inactive(seconds: float, **row: Any) -> ObservedWorker:
         look = ServiceObservation(queue="worker.7.executions", inactive_heartbeat=ago(seconds))
-        return a_worker(status="inactive", updated=ago(5), look=look, **row)
+        return a_worker(status="inactive", updated=ago(5), observation=look, **row)
 
     found = services(a_view(workers=(inactive(35),)))
     assert found.health is PROBLEM
@@ -172,15 +172,15 @@ def test_a_worker_that_reports_and_is_inactive_is_named() -> None:
 
 
 def test_without_looks_of_a_replica_one_look_proves_nothing() -> None:
-    worker = a_worker(queue=NOBODY)
+    worker = a_worker(queue=NO_CONSUMER)
     for unknown in (Unknown("no such table"), looks(age_seconds=STALE_SECONDS)):
-        found = services(a_view(workers=(worker,), service_looks=unknown))
+        found = services(a_view(workers=(worker,), service_observations=unknown))
         assert found.health is UNKNOWN
         assert found.explanation == (
             "worker-python (7) reports and had no consumer at this observation; whether that lasts is not on record"
         )
         assert "`dlq-handler run`" in str(found.action)
-        assert services(a_view(service_looks=unknown)).health is OK, "all that report consume"
+        assert services(a_view(service_observations=unknown)).health is OK, "all that report consume"
 
 
 def test_a_queue_that_cannot_be_seen_is_unknown() -> None:
@@ -210,18 +210,18 @@ def test_services_are_counted_for_the_metrics() -> None:
     workers = (
         a_stranded_worker(1),
         a_stranded_worker(3),
-        a_worker(number=8, status="inactive", look=inactive),
+        a_worker(number=8, status="inactive", observation=inactive),
     )
     assert counts(without_executor(workers=workers)) == [1, 2, 1]
 
 
 def test_what_is_unknown_is_not_counted_as_none() -> None:
-    gone = Unknown("nobody answers")
-    assert counts(a_view(completions=gone)) == [None, 0, 0]
-    assert counts(a_view(completions=gone, requests=a_queue(REQUESTS, count=0))) == [1, 0, 0]
-    assert counts(a_view(workers=gone)) == [0, None, None]
-    assert counts(a_view(service_looks=gone)) == [0, None, None]
-    assert counts(a_view(service_looks=looks(age_seconds=STALE_SECONDS))) == [0, None, None]
-    blind = a_worker(queue=gone)
+    no_answer = Unknown("no answer")
+    assert counts(a_view(completions=no_answer)) == [None, 0, 0]
+    assert counts(a_view(completions=no_answer, requests=a_queue(REQUESTS, count=0))) == [1, 0, 0]
+    assert counts(a_view(workers=no_answer)) == [0, None, None]
+    assert counts(a_view(service_observations=no_answer)) == [0, None, None]
+    assert counts(a_view(service_observations=looks(age_seconds=STALE_SECONDS))) == [0, None, None]
+    blind = a_worker(queue=no_answer)
     assert counts(a_view(workers=(blind,))) == [0, None, 0]
     assert counts(a_view(workers=(blind, a_stranded_worker()))) == [0, 1, 0]

@@ -48,7 +48,7 @@ def test_what_is_unknown_or_off_stays_so(unknown: set[str], cause: UnknownCause,
 def test_problems_of_every_kind_stay_the_same() -> None:
     look = ServiceObservation(queue="worker.1.executions", unconsumed_since=ago(60), first_heartbeat=ago(35))
     workers = [
-        a_worker(number=1, queue=QueueObservation(consumers=0, ready=0), look=look),
+        a_worker(number=1, queue=QueueObservation(consumers=0, ready=0), observation=look),
         a_worker(number=2, queue=None, silent_seconds=1920, scheduled=3),
         a_worker(number=3, queue=Unknown("not allowed"), status="inactive", updated=ago(5)),
     ]

@@ -58,7 +58,7 @@ def test_only_problems_have_a_since() -> None:
     assert [one.since for one in found] == [None, None]
 
 
-def test_what_was_recorded_tells_the_next_process_since_when() -> None:
+def test_the_next_process_reads_since_from_the_record() -> None:
     assert beginnings_of([replace(ILL, since=NOON), a_diagnosis(Health.OK, check=Check.BROKER)]) == {
         Check.TOPOLOGY: NOON
     }

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis.strategies import floats, integers
 
-from dlq_handler.endings.batch_size import BatchSize
+from dlq_handler.endings.ender import BatchSize
 
 
 def test_a_batch_that_took_too_long_is_halved_down_to_one() -> None:

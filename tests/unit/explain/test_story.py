@@ -1,22 +1,17 @@
 """The story of one execution, put together from whatever is on record."""
 
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.record import LetterRecord
-from dlq_handler.dead_letters.result import FAILED_BY
+from dlq_handler.dead_letters.decision import FAILED_BY, Outcome
+from dlq_handler.endings.outbox_sql import OutboxProblem
 from dlq_handler.explain.records import OutboxRecord, Records
 from dlq_handler.explain.story import Kind, Moment, story_of
 from dlq_handler.host.story_sql import ExecutionFacts, Transition
-from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
-from tests.support.builders import MESSAGE_ID, NOON
-
-
-def after(seconds: float) -> datetime:
-    return NOON + timedelta(seconds=seconds)
+from dlq_handler.timeouts.decision import StaleOutcome
+from tests.support.builders import NOON
+from tests.support.records import a_letter_record, a_stale_record, after, an_outbox_record
 
 
 def the_row(status: str = "failed", **changes: Any) -> ExecutionFacts:
@@ -33,60 +28,7 @@ def the_row(status: str = "failed", **changes: Any) -> ExecutionFacts:
     return ExecutionFacts(**(fields | changes))
 
 
-def a_letter(outcome: Outcome = Outcome.FAILED, **changes: Any) -> LetterRecord:
-    fields: dict[str, Any] = dict.fromkeys(LetterRecord.__dataclass_fields__)
-    fields |= {
-        "id": 12,
-        "execution_id": 1,
-        "worker_id": 7,
-        "queue": "worker.7.executions",
-        "reason": "expired",
-        "died_at": after(301).replace(microsecond=0),
-        "attempt_updated_at": after(1),
-        "outcome": outcome,
-        "explanation": "its dispatch died",
-        "attempts": 0,
-        "repeats": 0,
-        "received_at": after(302),
-        "decided_at": after(302),
-        "replica": "one",
-        "evidence": {"status": "scheduled", "x_death": {"count": 1}},
-        "is_shadow": False,
-    }
-    return LetterRecord(**(fields | changes))
-
-
-def a_decision(outcome: StaleOutcome, **changes: Any) -> StaleRecord:
-    fields: dict[str, Any] = {
-        "execution_id": 1,
-        "attempt_updated_at": after(1),
-        "original_status": "running",
-        "outcome": outcome,
-        "worker_id": 7,
-        "explanation": "because",
-        "decided_at": after(302),
-        "replica": "two",
-    }
-    return StaleRecord(**(fields | changes))
-
-
-def an_entry(**changes: Any) -> OutboxRecord:
-    fields: dict[str, Any] = {
-        "message_id": MESSAGE_ID,
-        "routing_key": "execution.completed",
-        "created_at": after(302),
-        "attempts": 1,
-        "confirmed_at": after(303),
-        "next_attempt_at": after(302),
-        "lease_holder": None,
-        "lease_until": None,
-        "last_error": None,
-        "is_withheld": False,
-    }
-    return OutboxRecord(**(fields | changes))
-
-
-def told(execution: ExecutionFacts | None, **records: Any) -> list[Moment]:
+def moments_of(execution: ExecutionFacts | None, **records: Any) -> list[Moment]:
     return story_of(Records(execution=execution, now=after(600), **records))
 
 
@@ -101,8 +43,8 @@ HISTORY = [
 ]
 
 
-def test_letter_that_failed_it_is_told_from_the_request_to_the_notice() -> None:
-    moments = told(the_row(), letters=[a_letter()], outbox=[an_entry()])
+def test_letter_that_failed_it_is_shown_from_the_request_to_the_completion_event() -> None:
+    moments = moments_of(the_row(), letters=[a_letter_record()], outbox=[an_outbox_record()])
     assert kinds(moments) == [
         Kind.CREATED,
         Kind.DISPATCHED,
@@ -128,7 +70,7 @@ def test_letter_that_failed_it_is_told_from_the_request_to_the_notice() -> None:
 
 def test_history_of_the_host_adds_its_steps_and_repeats_none_of_ours() -> None:
     history = [*HISTORY, Transition(at=after(302), before="scheduled", after="failed")]
-    moments = told(the_row(), letters=[a_letter()], outbox=[an_entry()], history=history)
+    moments = moments_of(the_row(), letters=[a_letter_record()], outbox=[an_outbox_record()], history=history)
     assert kinds(moments) == [
         Kind.CREATED,
         Kind.MOVED,
@@ -143,33 +85,35 @@ def test_history_of_the_host_adds_its_steps_and_repeats_none_of_ours() -> None:
 def test_decision_is_dated_by_the_clock_and_its_change_by_the_transaction() -> None:
     """Half a second apart, and still one change."""
     row = the_row("abandoned", updated=after(301.5))
-    moments = told(row, decisions=[a_decision(StaleOutcome.ABANDONED)])
+    moments = moments_of(row, decisions=[a_stale_record(StaleOutcome.ABANDONED)])
     assert kinds(moments) == [Kind.CREATED, Kind.DECIDED, Kind.CHANGED]
     assert moments[2].text == "running → abandoned, by dlq-handler"
 
 
-def test_death_is_never_told_before_its_dispatch() -> None:
+def test_death_never_comes_before_its_dispatch() -> None:
     """The broker dates it in whole seconds."""
-    letter = a_letter(attempt_updated_at=after(1.9), died_at=after(1).replace(microsecond=0))
-    assert kinds(told(the_row(), letters=[letter]))[:3] == [Kind.CREATED, Kind.DISPATCHED, Kind.DIED]
+    letter = a_letter_record(attempt_updated_at=after(1.9), died_at=after(1).replace(microsecond=0))
+    assert kinds(moments_of(the_row(), letters=[letter]))[:3] == [Kind.CREATED, Kind.DISPATCHED, Kind.DIED]
 
 
-def test_end_without_a_record_of_ours_is_told_as_anothers() -> None:
+def test_end_without_our_record_is_of_another_component() -> None:
     row = the_row("failed", error="Worker queue TTL expired", ended_by="execution_timeout_monitor")
-    [_, ended] = told(row)
+    [_, ended] = moments_of(row)
     assert ended.kind is Kind.ENDED
     assert ended.text == "failed, by another component: Worker queue TTL expired"
     assert ended.by == "execution_timeout_monitor"
-    [*_, same] = told(row, history=[*HISTORY, Transition(at=row.updated, before="scheduled", after="failed")])
+    [*_, same] = moments_of(
+        row, history=[*HISTORY, Transition(at=row.updated, before="scheduled", after="failed")]
+    )
     assert same == ended
 
 
 def test_late_worker_that_ends_it_after_us_is_another_end() -> None:
     row = the_row("completed", updated=after(310))
-    reverted_by_worker = a_decision(
+    reverted_by_worker = a_stale_record(
         StaleOutcome.REVERTED_BY_WORKER, attempt_updated_at=after(302), decided_at=after(400)
     )
-    moments = told(row, letters=[a_letter()], decisions=[reverted_by_worker])
+    moments = moments_of(row, letters=[a_letter_record()], decisions=[reverted_by_worker])
     assert kinds(moments)[-3:] == [Kind.CHANGED, Kind.ENDED, Kind.REVERTED_BY_WORKER]
 
 
@@ -180,7 +124,7 @@ OUR_STEP = Transition(at=after(302), before="scheduled", after="failed")
 def test_row_that_is_touched_after_our_end_is_still_ended_by_us(history: list[Transition] | None) -> None:
     """Deleting its worker moves a row whose status stays."""
     row = the_row(updated=after(400), worker_id=None, ended_by=FAILED_BY, error="Worker queue TTL expired")
-    moments = told(row, letters=[a_letter()], history=history)
+    moments = moments_of(row, letters=[a_letter_record()], history=history)
     assert kinds(moments)[-2:] == [Kind.CHANGED, Kind.TOUCHED]
     assert moments[-1].text == "still failed"
     assert not [moment for moment in moments if "not by us" in moment.text]
@@ -189,18 +133,18 @@ def test_row_that_is_touched_after_our_end_is_still_ended_by_us(history: list[Tr
 def test_end_of_ours_is_ours_though_its_record_was_deleted() -> None:
     row = the_row(ended_by=FAILED_BY)
     for history in (None, [*HISTORY, OUR_STEP]):
-        [*_, ended] = told(row, history=history)
+        [*_, ended] = moments_of(row, history=history)
         assert (ended.kind, ended.text) == (Kind.ENDED, "failed, by dlq-handler")
 
 
-def test_result_that_another_wrote_over_ours_is_told_as_such() -> None:
-    [*_, last] = told(the_row(updated=after(310), error="exit code 1"), letters=[a_letter()])
+def test_result_that_another_component_overwrote_is_named() -> None:
+    [*_, last] = moments_of(the_row(updated=after(310), error="exit code 1"), letters=[a_letter_record()])
     assert (last.kind, last.text) == (Kind.ENDED, "failed, with another's result: exit code 1")
 
 
-def test_end_by_others_is_told_once_though_its_row_is_touched() -> None:
+def test_end_by_another_component_appears_once_though_its_row_is_touched() -> None:
     row = the_row(updated=after(400), worker_id=None, error="Worker queue TTL expired")
-    moments = told(row, history=[*HISTORY, OUR_STEP])
+    moments = moments_of(row, history=[*HISTORY, OUR_STEP])
     assert kinds(moments)[-2:] == [Kind.ENDED, Kind.TOUCHED]
     assert moments[-2].at == after(302)
     assert moments[-2].text == "failed, by another component: Worker queue TTL expired"
@@ -209,18 +153,18 @@ def test_end_by_others_is_told_once_though_its_row_is_touched() -> None:
 def test_scheduled_row_that_is_touched_was_dispatched_once() -> None:
     row = the_row("scheduled", updated=after(400), worker_id=None)
     for moments in (
-        told(row, history=HISTORY),
-        told(row, letters=[a_letter(Outcome.STALE_ATTEMPT)]),
+        moments_of(row, history=HISTORY),
+        moments_of(row, letters=[a_letter_record(Outcome.STALE_ATTEMPT)]),
     ):
         assert kinds(moments).count(Kind.DISPATCHED) == 1
         assert moments[-1].kind is Kind.TOUCHED
 
 
 def test_shadow_decision_is_marked_and_changed_nothing() -> None:
-    moments = told(
+    moments = moments_of(
         the_row("scheduled", updated=after(1)),
-        letters=[a_letter(is_shadow=True)],
-        decisions=[a_decision(StaleOutcome.FAILED, is_shadow=True)],
+        letters=[a_letter_record(is_shadow=True)],
+        decisions=[a_stale_record(StaleOutcome.FAILED, is_shadow=True)],
     )
     assert Kind.CHANGED not in kinds(moments)
     assert [moment.is_shadow for moment in moments if moment.kind is Kind.DECIDED] == [True, True]
@@ -229,45 +173,51 @@ def test_shadow_decision_is_marked_and_changed_nothing() -> None:
 @pytest.mark.parametrize(
     ("entry", "kind", "text"),
     [
-        (an_entry(attempts=3), Kind.COMPLETION_PUBLISHED, "confirmed by the broker at attempt 3"),
+        (an_outbox_record(attempts=3), Kind.COMPLETION_PUBLISHED, "confirmed by the broker at attempt 3"),
         (
-            an_entry(is_withheld=True, last_error="not repeated: answered already"),
+            an_outbox_record(problem=OutboxProblem.WITHHELD, last_error="answered already"),
             Kind.COMPLETION_PUBLISHED,
-            "execution.completed was not repeated: answered already",
+            "execution.completed was withheld: answered already",
         ),
-        (an_entry(confirmed_at=None, attempts=0), Kind.UNCONFIRMED, "no replica has claimed it"),
+        (an_outbox_record(confirmed_at=None, attempts=0), Kind.UNCONFIRMED, "no replica has claimed it"),
         (
-            an_entry(
-                confirmed_at=None, attempts=2, last_error="unroutable: NO_ROUTE", next_attempt_at=after(310)
+            an_outbox_record(
+                confirmed_at=None,
+                attempts=2,
+                problem=OutboxProblem.UNROUTABLE,
+                last_error="NO_ROUTE",
+                next_attempt_at=after(310),
             ),
             Kind.UNCONFIRMED,
             "unroutable: NO_ROUTE at attempt 2; tried again at 2026-11-16 12:05:10Z",
         ),
         (
-            an_entry(confirmed_at=None, lease_holder="one 4711", lease_until=after(360)),
+            an_outbox_record(confirmed_at=None, lease_holder="one 4711", lease_until=after(360)),
             Kind.UNCONFIRMED,
             "held for publishing by one 4711 until 2026-11-16 12:06:00Z",
         ),
     ],
     ids=["confirmed late", "withheld", "untouched", "unroutable", "leased"],
 )
-def test_notice_says_what_became_of_it(entry: OutboxRecord, kind: Kind, text: str) -> None:
-    [*_, moment] = told(None, outbox=[entry])
+def test_completion_event_has_its_state(entry: OutboxRecord, kind: Kind, text: str) -> None:
+    [*_, moment] = moments_of(None, outbox=[entry])
     assert moment.kind is kind
     assert text in moment.text
 
 
 @pytest.mark.parametrize("outcome", StaleOutcome)
 def test_every_decision_of_the_monitor_has_its_words(outcome: StaleOutcome) -> None:
-    decision = a_decision(outcome, error="22023: too long", next_attempt_at=after(400))
-    moment = next(moment for moment in told(None, decisions=[decision]) if moment.kind is not Kind.CHANGED)
+    decision = a_stale_record(outcome, error="22023: too long", next_attempt_at=after(400))
+    moment = next(
+        moment for moment in moments_of(None, decisions=[decision]) if moment.kind is not Kind.CHANGED
+    )
     assert "because" in moment.text
     assert moment.by == "two"
 
 
 @pytest.mark.parametrize("outcome", Outcome)
-def test_every_letter_is_told_and_only_a_failed_one_changed_anything(outcome: Outcome) -> None:
-    moments = told(None, letters=[a_letter(outcome, error="e", next_attempt_at=after(400))])
+def test_every_letter_appears_and_only_a_failed_one_changed_anything(outcome: Outcome) -> None:
+    moments = moments_of(None, letters=[a_letter_record(outcome, error="e", next_attempt_at=after(400))])
     assert any(outcome.value in moment.text for moment in moments)
     assert (Kind.CHANGED in kinds(moments)) is (outcome is Outcome.FAILED)
 
@@ -282,10 +232,10 @@ def test_every_letter_is_told_and_only_a_failed_one_changed_anything(outcome: Ou
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_open_row_tells_where_it_is(row: ExecutionFacts, text: str) -> None:
-    assert told(row)[-1].text == text
+def test_open_row_shows_its_state(row: ExecutionFacts, text: str) -> None:
+    assert moments_of(row)[-1].text == text
 
 
 def test_nothing_on_record_is_known_as_such() -> None:
     assert Records(execution=None, now=NOON).is_unknown
-    assert not Records(execution=None, letters=[a_letter()], now=NOON).is_unknown
+    assert not Records(execution=None, letters=[a_letter_record()], now=NOON).is_unknown

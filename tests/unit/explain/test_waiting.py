@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
-from dlq_handler.dead_letters.record import LetterRecord
 from dlq_handler.explain.records import Records, Waiting
 from dlq_handler.explain.waiting import (
     BROKER_IS_UNAVAILABLE,
@@ -23,11 +23,12 @@ from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.case import StaleCase, StaleLimits, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decide_unscheduled import UnscheduledDecision
-from dlq_handler.timeouts.decision import End, NotStale, RepublishRequest, StaleOutcome, StaleRecord, Wait
+from dlq_handler.timeouts.decision import End, NotStale, RepublishRequest, StaleOutcome, Wait
 from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.workers.worker_observation import WorkerObservation
 from dlq_handler.workers.worker_process import KnownConnection, ProcessView
 from tests.support.builders import NOON, an_execution
+from tests.support.records import a_letter_record, a_stale_record
 
 LIMITS = StaleLimits(
     monitor=MonitorOptions(canceling_timeout_seconds=600),
@@ -54,26 +55,12 @@ def tripped(hold_until: datetime | None = HOLD_UNTIL) -> dict[str, Any]:
     return {"tripped_at": NOON, "hold_until": hold_until, "tripped_by": "one", "explanation": "too many"}
 
 
-RELEASED = {"released_at": NOON, "released_until": HOLD_UNTIL, "released_by": "somebody"}
+a_decision = partial(
+    a_stale_record, attempt_updated_at=DISPATCHED, original_status="scheduled", decided_at=NOON
+)
 
 
-def a_decision(outcome: StaleOutcome, **changes: Any) -> StaleRecord:
-    fields: dict[str, Any] = {
-        "execution_id": 1,
-        "attempt_updated_at": DISPATCHED,
-        "original_status": "scheduled",
-        "outcome": outcome,
-        "worker_id": 7,
-        "explanation": "because",
-        "decided_at": NOON,
-        "replica": "two",
-    }
-    return StaleRecord(**(fields | changes))
-
-
-def a_letter(**changes: Any) -> LetterRecord:
-    fields: dict[str, Any] = dict.fromkeys(LetterRecord.__dataclass_fields__)
-    return LetterRecord(**(fields | changes))
+RELEASED = {"released_at": NOON, "released_until": HOLD_UNTIL, "released_by": "an operator"}
 
 
 def waiting(
@@ -90,8 +77,8 @@ def waiting(
         created=DISPATCHED,
         updated=DISPATCHED,
     )
-    told = Records(execution=row, now=NOON, **records)
-    return waiting_of(decision, records=told, replicas=replicas or the_sidecars(), case=case)
+    found_records = Records(execution=row, now=NOON, **records)
+    return waiting_of(decision, records=found_records, replicas=replicas or the_sidecars(), case=case)
 
 
 def a_case(status: str = "scheduled", heartbeat_age_seconds: float | None = 2.0, **worker: Any) -> StaleCase:
@@ -112,7 +99,7 @@ def seen(case: StaleCase, replicas: Replicas | None = None, **records: Any) -> W
 
 
 WAIT = Wait("its message may still be in the worker's queue", HORIZON, {"age_seconds": 1.0})
-END = End(ExecutionStatus.FAILED, "nobody consumes its queue", {}, 330)
+END = End(ExecutionStatus.FAILED, "its queue has no consumer", {}, 330)
 AGAIN = RepublishRequest("requested for 900 s", {})
 
 
@@ -138,8 +125,8 @@ def test_a_request_whose_rejection_is_on_record_is_not_with_the_scheduler(
     changes: dict[str, Any], is_said: bool
 ) -> None:
     again_at = DISPATCHED + timedelta(seconds=900)
-    rejected = {"reason": "rejected", "received_at": DISPATCHED, "queue": "attune.execution.requests.queue"}
-    found = waiting(Wait("not yet", again_at, {}), letters=[a_letter(**(rejected | changes))])
+    rejected: dict[str, Any] = {"reason": "rejected", "received_at": DISPATCHED, "worker_id": None}
+    found = waiting(Wait("not yet", again_at, {}), letters=[a_letter_record(**(rejected | changes))])
     assert any("2026-11-16 11:58:20Z" in note for note in found.notes) is is_said
     assert found.until == again_at
 
@@ -148,7 +135,7 @@ def test_what_is_due_says_what_stands_in_the_way() -> None:
     refused = a_decision(StaleOutcome.UPDATE_FAILED, error="22023: too long", next_attempt_at=HORIZON)
     other_attempt = a_decision(StaleOutcome.UPDATE_FAILED, attempt_updated_at=NOON, error="of long ago")
     found = waiting(END, decisions=[refused, other_attempt])
-    assert found.explanation == "the next scan makes it failed: nobody consumes its queue"
+    assert found.explanation == "the next scan makes it failed: its queue has no consumer"
     assert found.until == HORIZON
     assert found.notes == ["the database refused to let it end: 22023: too long", GATE_IS_UNKNOWN]
 
@@ -170,10 +157,10 @@ def test_what_is_not_ours_to_end_says_so() -> None:
     ],
     ids=["lease ended", "no lease", "monitor is off"],
 )
-def test_where_nobody_looks_that_is_said_and_nothing_promised(changes: dict[str, Any], words: str) -> None:
+def test_without_a_running_monitor_no_time_is_promised(changes: dict[str, Any], words: str) -> None:
     replicas = the_sidecars(**changes)
     for decision, explanation in (
-        (END, "a scan would make it failed: nobody consumes its queue"),
+        (END, "a scan would make it failed: its queue has no consumer"),
         (AGAIN, "would be requested again: requested for 900 s"),
         (WAIT, WAIT.explanation),
     ):
@@ -209,7 +196,7 @@ def test_under_a_brake_that_holds_every_time_is_the_earliest(
     assert "the next scan" not in found.explanation
 
 
-def test_shadow_only_would_and_tells_when_it_has_decided_already() -> None:
+def test_shadow_mode_names_its_earlier_decision() -> None:
     replicas = the_sidecars(is_shadow=True)
     assert waiting(END, replicas).explanation.startswith("the next scan would make it failed: ")
     assert waiting(AGAIN, replicas).explanation.startswith("would be requested again")
@@ -227,7 +214,7 @@ def test_shadow_only_would_and_tells_when_it_has_decided_already() -> None:
     assert "already" not in waiting(END, replicas, decisions=of_another).explanation
 
 
-def test_while_the_broker_is_away_the_horizon_is_the_earliest() -> None:
+def test_while_the_broker_is_away_the_deadline_is_the_earliest() -> None:
     found = seen(a_case(is_queue_known=False))
     assert (found.until, found.is_earliest) == (HORIZON, True)
     assert BROKER_IS_UNAVAILABLE in found.notes
@@ -256,15 +243,15 @@ def test_message_is_in_no_queue_that_is_known_to_be_empty(queue: QueueObservatio
     assert seen(a_case(queue=queue)).explanation == explanation
 
 
-def test_letter_that_has_come_is_not_looked_for_and_no_look_promised_where_nobody_looks() -> None:
+def test_letter_on_record_is_not_awaited_and_no_scan_promised_without_a_monitor() -> None:
     case = a_case(queue=QueueObservation(consumers=0, ready=0))
     assert (
         "its dead letter was received"
-        in seen(case, letters=[a_letter(attempt_updated_at=DISPATCHED)]).explanation
+        in seen(case, letters=[a_letter_record(attempt_updated_at=DISPATCHED)]).explanation
     )
     assert (
         "its dead letter is on the route"
-        in seen(case, letters=[a_letter(attempt_updated_at=NOON)]).explanation
+        in seen(case, letters=[a_letter_record(attempt_updated_at=NOON)]).explanation
     )
     assert "the monitor looks" not in seen(case, the_sidecars(is_led=False)).explanation
 
@@ -281,24 +268,24 @@ def test_what_runs_on_a_worker_whose_restart_would_not_be_noticed_says_so() -> N
     assert RESTART_IS_HIDDEN not in seen(a_case("scheduled", 0.4)).notes
     case = a_case("running", 0.4)
     look = KnownConnection(worker_id=7, checked_at=NOON, missing_since=NOON)
-    process = ProcessView(look=look, is_found=False, trouble="the API is away")
+    process = ProcessView(known=look, is_found=False, trouble="the API is away")
     blind = replace(case, worker=replace(case.worker, process=process))
-    told = seen(blind)
-    assert RESTART_IS_HIDDEN not in told.notes
-    assert told.explanation == (
+    found_records = seen(blind)
+    assert RESTART_IS_HIDDEN not in found_records.notes
+    assert found_records.explanation == (
         "it runs; worker 7 reported 0 s ago; whether worker 7 was restarted after this run began is unknown "
         "(the API is away); it is abandoned if it still runs at its limit of 360 s"
     )
-    assert told.until == case.execution.updated + timedelta(seconds=360)
+    assert found_records.until == case.execution.updated + timedelta(seconds=360)
 
 
 def test_evidence_has_nothing_that_the_one_who_asks_has_assumed_or_seen_himself() -> None:
     own = WorkerObservation(worker_id=7, observed_at=NOON, unavailable_since=NOON)
-    found = seen(a_case("running", 91, look=own))
+    found = seen(a_case("running", 91, check=own))
     assert found.evidence["heartbeat_age_seconds"] == 91
     assert not {"checks", "watched_seconds"} & found.evidence.keys()
     before = WorkerObservation(worker_id=7, observed_at=NOON, unavailable_since=DISPATCHED)
-    assert seen(a_case("running", 91, look=before)).evidence["checks"] == {
-        "unavailable_since": DISPATCHED.isoformat()
+    assert seen(a_case("running", 91, check=before)).evidence["checks"] == {
+        "found_unavailable": DISPATCHED.isoformat()
     }
     assert not waiting(Wait("", None, {"scheduler_queue_quiet_seconds": 60.0})).evidence

@@ -1,4 +1,4 @@
-"""Time in which nobody looked is told as such: neither as quiet, nor as before."""
+"""Time without an observation is a gap: neither quiet, nor the same as before."""
 
 from datetime import datetime, timedelta
 
@@ -59,7 +59,7 @@ def test_two_outages_within_three_minutes_are_two_gaps() -> None:
     assert outages == [Span(since=at(2.5), until=at(3.5)), Span(since=at(4.25), until=at(5))]
 
 
-def test_before_anybody_ever_looked_there_was_no_gap() -> None:
+def test_before_the_first_observation_there_is_no_gap() -> None:
     assert gaps([5, 6, 7, 8, 9], first=5) == []
     assert gaps([], first=None) == []
 
@@ -92,7 +92,7 @@ def test_an_outage_that_goes_on_is_a_gap_up_to_now() -> None:
     assert goes_on == [longer[0], Span(since=at(8), until=now)]
 
 
-def test_what_somebody_else_saw_during_our_outage_is_no_gap() -> None:
+def test_observations_of_another_replica_fill_our_gap() -> None:
     now = at(10.5)
     assert with_ongoing_gap([], since=at(3), known_at=now, now=now) == [Span(since=at(10.25), until=now)]
 
@@ -122,7 +122,7 @@ def test_a_worker_that_is_not_registered_any_more_leaves_a_gap() -> None:
     assert timeline.segments == (a_segment(0, 3, AVAILABLE), a_segment(7, 10, AVAILABLE))
 
 
-def test_over_gap_nobody_can_tell_and_pieces_of_one_kind_are_one() -> None:
+def test_a_gap_is_unknown_and_equal_neighbors_are_one_segment() -> None:
     changes = [a_change(0, AVAILABLE), a_change(4, GONE)]
     spans = [Span(since=at(2), until=at(4)), Span(since=at(4), until=at(5))]
     [timeline] = timelines_of(changes, gaps=spans, since=at(0), until=at(8))
@@ -134,7 +134,7 @@ def test_over_gap_nobody_can_tell_and_pieces_of_one_kind_are_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "seen", "recorded", "told"),
+    ("before", "seen", "recorded", "event"),
     [
         (None, AVAILABLE, AVAILABLE, None),
         (None, GONE, GONE, None),
@@ -151,7 +151,7 @@ def test_over_gap_nobody_can_tell_and_pieces_of_one_kind_are_one() -> None:
     ],
 )
 def test_a_look_adds_what_is_new(
-    before: Availability | None, seen: Availability, recorded: Availability | None, told: str | None
+    before: Availability | None, seen: Availability, recorded: Availability | None, event: str | None
 ) -> None:
     assert change_of(before, seen) is recorded
-    assert (event_of(before, recorded) if recorded else None) == told
+    assert (event_of(before, recorded) if recorded else None) == event

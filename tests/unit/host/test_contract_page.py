@@ -6,8 +6,8 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dlq_handler.broker.publish.publish_checker import PUBLISH_CHECK_PREFIX
-from dlq_handler.host.catalog_sql import NEEDED_COLUMNS
+from dlq_handler.broker.outgoing import PUBLISH_CHECK_PREFIX
+from dlq_handler.host.database_state_sql import NEEDED_COLUMNS
 from dlq_handler.host.execution import TERMINAL, TRANSITIONS, Execution, ExecutionStatus
 from dlq_handler.host.messages import completion_event, repeated_request
 from dlq_handler.host.names import (
@@ -93,9 +93,11 @@ def strings_in(*paths: Path) -> set[str]:
 
 def broker_words() -> set[str]:
     """Queue arguments and message headers that decide about the route of a dead letter."""
-    paths = [PACKAGE / "topology" / f"{name}.py" for name in ("blueprint", "walk", "drift", "intake_drift")]
+    paths = [PACKAGE / "topology" / f"{name}.py" for name in ("blueprint", "routing", "drift")]
+    paths.append(PACKAGE / "broker" / "admin" / "snapshot.py")
     paths += (PACKAGE / "dead_letters").glob("parse*.py")
-    return {word for word in strings_in(*paths) if re.fullmatch(r"x-[a-z-]+", word)}
+    # `x-match` belongs to bindings of headers exchanges, which Attune does not have.
+    return {word for word in strings_in(*paths) if re.fullmatch(r"x-[a-z-]+", word)} - {"x-match"}
 
 
 def fields_read() -> set[str]:
@@ -115,9 +117,12 @@ def fields_read() -> set[str]:
 
 
 def result_fields() -> set[str]:
-    paths = [PACKAGE / "dead_letters" / "result.py", PACKAGE / "timeouts" / "decision.py"]
+    """Of `failure_result` for a dead letter, and of the decisions of the timeout monitor."""
+    decide = ast.parse((PACKAGE / "dead_letters" / "decide.py").read_text())
+    [failure] = [one for one in ast.walk(decide) if getattr(one, "name", "") == "failure_result"]
+    timeouts = ast.parse((PACKAGE / "timeouts" / "decision.py").read_text())
     keys: set[str] = set()
-    for node in (node for path in paths for node in ast.walk(ast.parse(path.read_text()))):
+    for node in (*ast.walk(failure), *ast.walk(timeouts)):
         match node:
             case ast.Dict():
                 keys |= {
@@ -131,7 +136,7 @@ def result_fields() -> set[str]:
                 keys.add(name)
             case _:
                 pass
-    return keys - {"expired", "rejected", "maxlen", "delivery_limit"}
+    return keys
 
 
 def test_rights_are_those_that_are_granted() -> None:

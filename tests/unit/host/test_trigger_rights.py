@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlq_handler.host.trigger_rights import functions_called, rights_used
+from dlq_handler.host.rights import functions_called, rights_used
 
 
 def named(body: str) -> set[str]:

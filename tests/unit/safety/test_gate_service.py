@@ -82,9 +82,9 @@ class World:
             await self.pass_seconds(seconds)
 
     def closed(self) -> set[str]:
-        return {cause for cause, value in self.told().items() if value == "1.0"}
+        return {cause for cause, value in self.shown().items() if value == "1.0"}
 
-    def told(self) -> dict[str, str]:
+    def shown(self) -> dict[str, str]:
         return {
             sample.labels["cause"]: str(sample.value)
             for family in self.metrics.registry.collect()
@@ -133,7 +133,7 @@ async def test_standby_stops_everything_and_heartbeats_are_believed_late_after_i
     assert world.renewals == 1
     world.gate.check()
     assert world.gate.watched_seconds == 2
-    assert world.closed() == {"young_link"}, "else nobody could see why heartbeats are not believed"
+    assert world.closed() == {"young_link"}, "the reason must be visible while heartbeats are not used"
     assert "connected" in world.readiness.notes[NOTE]
     await world.pass_seconds(LIMIT - 3)
     assert world.closed() == {"young_link"}
@@ -158,7 +158,7 @@ async def test_clock_that_jumps_makes_heartbeats_wait_and_nothing_else(world: Wo
     assert (world.closed(), world.readiness.notes) == (set(), {})
 
 
-async def test_jump_is_seen_by_whoever_reads_the_clock_first(world: World) -> None:
+async def test_the_first_reader_of_the_clock_sees_the_jump(world: World) -> None:
     """Between two looks of the gate a batch would otherwise fail what every worker is running."""
     world.gate.see_clock(world.now + timedelta(hours=1), asked_at=world.seconds, answered_at=world.seconds)
     assert not world.gate.knows_workers
@@ -223,22 +223,22 @@ async def test_witnesses_of_earlier_batches_count_and_those_before_a_closing_do_
     world.gate.consider(unknown(*range(100, 119)))
 
 
-async def test_each_closing_and_opening_is_told_once(world: World) -> None:
+async def test_each_closing_and_opening_is_logged_once(world: World) -> None:
     world.is_in_recovery = True
-    with capture_logs() as told:
+    with capture_logs() as logged:
         for _ in range(3):
             await world.pass_seconds(2)
         world.is_in_recovery = False
         for _ in range(3):
             await world.pass_seconds(2)
-    assert [(line["event"], line["cause"], line["log_level"]) for line in told] == [
+    assert [(line["event"], line["cause"], line["log_level"]) for line in logged] == [
         ("gate.closed", "recovery", "warning"),
         ("gate.opened", "recovery", "info"),
         ("gate.closed", "young_link", "info"),
     ]
 
 
-async def test_what_closed_it_is_told_to_a_view(world: World) -> None:
+async def test_the_view_has_the_causes_that_closed_it(world: World) -> None:
     world.is_in_recovery = True
     await world.pass_seconds(1)
 
@@ -249,50 +249,50 @@ async def test_what_closed_it_is_told_to_a_view(world: World) -> None:
     assert "standby" in (seen.explanation or "")
 
 
-async def test_whoever_never_looked_says_of_nothing_that_it_is_open(unlooked: World) -> None:
+async def test_before_the_first_read_no_cause_counts_as_open(unlooked: World) -> None:
     unlooked.is_away = True
 
     assert await ask_own_gate(unlooked.gate) == Unknown(
         "this replica has not read the database yet", UnknownCause.REPLICA_UNSURE
     )
-    assert unlooked.told() == dict.fromkeys(GateCause, "nan")
+    assert unlooked.shown() == dict.fromkeys(GateCause, "nan")
 
     unlooked.is_away = False
     assert await ask_own_gate(unlooked.gate) == GateFact(causes=())
-    assert unlooked.told() == dict.fromkeys(GateCause, "0.0")
+    assert unlooked.shown() == dict.fromkeys(GateCause, "0.0")
 
 
-async def test_a_look_that_is_long_ago_tells_nothing_of_now(world: World) -> None:
+async def test_an_old_read_makes_the_state_unknown(world: World) -> None:
     await world.fail_for_seconds(10)
     assert await ask_own_gate(world.gate) == GateFact(causes=()), "some looks may fail"
 
     await world.fail_for_seconds(1)
     assert isinstance(seen := await ask_own_gate(world.gate), Unknown)
     assert "11 s ago" in seen.explanation
-    assert world.told() == dict.fromkeys(GateCause, "nan")
+    assert world.shown() == dict.fromkeys(GateCause, "nan")
     assert "11 s ago" in world.readiness.notes[NOTE]
 
     world.is_away = False
     await world.pass_seconds(2)
-    assert world.told() == dict.fromkeys(GateCause, "0.0")
+    assert world.shown() == dict.fromkeys(GateCause, "0.0")
     assert world.readiness.notes == {}
 
 
 async def test_a_scrape_knows_how_old_the_look_is_while_the_next_one_hangs(world: World) -> None:
-    """No tick comes to its end then, so nobody tells."""
+    """No tick comes to its end then, so the state is unknown."""
     world.seconds += 10
-    assert world.told() == dict.fromkeys(GateCause, "0.0")
+    assert world.shown() == dict.fromkeys(GateCause, "0.0")
     world.seconds += 0.1
-    assert world.told() == dict.fromkeys(GateCause, "nan")
+    assert world.shown() == dict.fromkeys(GateCause, "nan")
 
 
-async def test_what_stops_everything_is_known_to_do_so_until_somebody_looks(world: World) -> None:
+async def test_a_cause_that_stops_everything_stays_until_the_next_read(world: World) -> None:
     world.is_in_recovery = True
     await world.pass_seconds(2)
     await world.fail_for_seconds(20)
 
     assert isinstance(seen := await ask_own_gate(world.gate), GateFact)
     assert GateCause.RECOVERY in seen.causes
-    assert world.told() == dict.fromkeys(GateCause, "nan") | {"recovery": "1.0"}
+    assert world.shown() == dict.fromkeys(GateCause, "nan") | {"recovery": "1.0"}
     with pytest.raises(GateClosed, match="standby"):
         world.gate.check()

@@ -16,14 +16,6 @@ from dlq_handler.settings.keys import known_keys
 run = CliRunner().invoke
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.upper().startswith("ATTUNE")]:
-        monkeypatch.delenv(name)
-    return tmp_path
-
-
 def test_check_names_the_files_and_the_variables_and_says_ok(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("config.yaml").write_text("executor: {scheduled_timeout: 600}")
     monkeypatch.setenv("ATTUNE__DLQ_HANDLER__HTTP__PORT", "1")
@@ -58,10 +50,10 @@ def test_check_as_json_has_the_same_shape_either_way(text: str, ok: bool, exit_c
 
     result = run(app, ["check", "--config", "a.yaml", "--output", "json"])
 
-    told = json.loads(result.stdout)
-    assert (result.exit_code, told["ok"], told["files"]) == (exit_code, ok, ["a.yaml"])
-    assert [problem["key"] for problem in told["problems"]] == ([] if ok else ["dlq_handler.htp"])
-    assert isinstance(told["warnings"], list)
+    printed = json.loads(result.stdout)
+    assert (result.exit_code, printed["ok"], printed["files"]) == (exit_code, ok, ["a.yaml"])
+    assert [problem["key"] for problem in printed["problems"]] == ([] if ok else ["dlq_handler.htp"])
+    assert isinstance(printed["warnings"], list)
 
 
 def test_show_prints_every_setting_redacted_with_its_origin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +101,7 @@ def test_show_refuses_what_check_refuses() -> None:
 
 
 def test_it_runs_as_a_module_and_is_plain_and_whole_in_a_pipe() -> None:
-    command = [sys.executable, "-m", "dlq_handler.cli.config", "show"]
+    command = [sys.executable, "-m", "dlq_handler", "config", "show"]
     root = str(Path(__file__).parents[3])
     environ = {**os.environ, "PYTHONPATH": root, "COLUMNS": "20", "FORCE_COLOR": "1"}
 

@@ -80,7 +80,7 @@ def test_driver_finds_server_user_and_database(url: str, address: object) -> Non
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "message"),
     [
         ("hostaddr=S3CRET", "hostaddr"),
         ("require_auth=S3CRET", "require_auth"),
@@ -112,10 +112,10 @@ def test_driver_finds_server_user_and_database(url: str, address: object) -> Non
         ("application_name=%ff", "percent-encoded"),
     ],
 )
-def test_what_cannot_be_obeyed_is_refused_in_words_that_quote_no_value(query: str, told: str) -> None:
+def test_what_cannot_be_obeyed_is_refused_in_words_that_quote_no_value(query: str, message: str) -> None:
     with pytest.raises(ValueError, match=r"^a database URL ") as refused:
         read(f"postgresql://u:S3CRET@h/db?{query}")
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "S3" not in str(refused.value)
     assert refused.value.__cause__ is None
 

@@ -7,12 +7,6 @@ import pytest
 from dlq_handler.settings import ConfigError, load
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def write(name: str, text: str) -> Path:
     Path(name).write_text(text, encoding="utf-8")
     return Path(name)
@@ -100,7 +94,7 @@ def test_what_is_attunes_alone_is_ignored_whatever_its_shape() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a: 1\nb: c: d\n", "bad.yaml:2:5 is not YAML"),
         ("- a list\n", "bad.yaml holds a single value or a list"),
@@ -120,8 +114,8 @@ def test_what_is_attunes_alone_is_ignored_whatever_its_shape() -> None:
         ),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named_with_its_line(text: str, told: str) -> None:
-    assert told in refusal(write("bad.yaml", text))
+def test_a_file_that_cannot_be_used_is_named_with_its_line(text: str, message: str) -> None:
+    assert message in refusal(write("bad.yaml", text))
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", "dlq_handler:\n"])

@@ -1,4 +1,4 @@
-"""Wrong values: all told at once, with place, key, what is and what is wanted; contradictions too."""
+"""Invalid values are reported at once, with place, key, given and allowed value; contradictions too."""
 
 import json
 from contextlib import suppress
@@ -8,16 +8,9 @@ from textwrap import dedent
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from dlq_handler.settings import ConfigError, Loaded, load
 from dlq_handler.settings.keys import Key, known_keys
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def loaded_from(text: str, **variables: str) -> Loaded:
@@ -31,7 +24,7 @@ def problems_of(text: str, **variables: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_all_problems_are_told_at_once_each_with_its_place() -> None:
+def test_all_problems_are_reported_at_once_each_with_its_place() -> None:
     problems = problems_of(
         """\
         database:
@@ -142,39 +135,7 @@ def test_a_broker_url_that_cannot_work_is_refused_without_being_shown(url: str) 
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://u:p@h:5432/d?sslmode=require",
-        "postgres://h/d",
-        "postgresql:///d?host=/run/postgresql",
-        "postgresql://h1:1,h2:2/d?target_session_attrs=read-write",
-        "postgresql://u:p%40%2F@[::1]:5432/d",
-    ],
-)
-def test_database_urls_of_libpq_are_taken_as_given(url: str) -> None:
-    assert loaded_from(f"database: {{url: '{url}'}}").settings.database.url.get_secret_value() == url
-
-
-@pytest.mark.parametrize(
-    ("url", "told"),
-    [
-        ("postgresql://u:S3CRET@h/d?hostaddr=10.0.0.1", "without hostaddr"),
-        ("postgresql://u:S3CRET@h/d?connect_timeout=S3CRET", "connect_timeout is a whole number"),
-        ("postgresql://u:S3CRET@h/d?sslmode=S3CRET", "sslmode is one of disable, allow, prefer, require"),
-        ("postgresql://u:S3CRET@h:S3CRET/d", "a port from 1 to 65535"),
-        ("postgresql://u:S3%CRET@h/d", "percent-encoded"),
-    ],
-)
-def test_a_database_url_that_cannot_be_obeyed_is_refused_without_being_shown(url: str, told: str) -> None:
-    (problem,) = problems_of(f"database: {{url: '{url}'}}")
-
-    assert problem.startswith("config.yaml:1: database.url cannot be used; wanted a ")
-    assert told in problem
-    assert "S3" not in problem
-
-
-@pytest.mark.parametrize(
-    ("section", "told"),
+    ("section", "message"),
     [
         ("{prefetch: 999}", "dlq_handler.prefetch is 999 with batch.size 500; wanted at least 1000"),
         (
@@ -209,10 +170,10 @@ def test_a_database_url_that_cannot_be_obeyed_is_refused_without_being_shown(url
         ("{broker: {urls: [amqp://a/x, amqp://b/y]}}", "dlq_handler.broker.urls names different vhosts"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(section: str, told: str) -> None:
+def test_settings_that_contradict_each_other_are_refused(section: str, message: str) -> None:
     (problem,) = problems_of(f"dlq_handler: {section}")
 
-    assert problem.startswith(f"config.yaml:1: {told}")
+    assert problem.startswith(f"config.yaml:1: {message}")
 
 
 def test_a_lease_of_two_publish_timeouts_is_enough() -> None:
@@ -237,7 +198,7 @@ def test_a_wrong_key_is_not_blamed_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("message_queue: {rabbitmq: {dead_letter: {enabled: false}}}", "dead_letter.enabled is false"),
         ("message_queue: {rabbitmq: {dead_letter: {ttl_ms: 2592000001}}}", "keeps resolved records longer"),
@@ -262,9 +223,9 @@ def test_a_wrong_key_is_not_blamed_twice() -> None:
         ("worker: {heartbeat_intervall: 1}", "did you mean worker.heartbeat_interval?"),
     ],
 )
-def test_what_surprises_is_a_warning(text: str, told: str) -> None:
+def test_what_surprises_is_a_warning(text: str, message: str) -> None:
     warnings = loaded_from(text).warnings
-    assert any(told in warning for warning in warnings)
+    assert any(message in warning for warning in warnings)
     assert "S3CRET" not in str(warnings)
 
 
@@ -288,7 +249,7 @@ def test_a_limit_of_the_brake_that_is_off_or_fits_a_batch_is_no_warning(limit: i
         ),
     ],
 )
-def test_no_horizon_is_shorter_than_ttl_and_grace(text: str, seconds: float) -> None:
+def test_no_deadline_is_shorter_than_ttl_and_grace(text: str, seconds: float) -> None:
     assert loaded_from(text).settings.deadline_seconds == seconds
 
 
@@ -329,20 +290,6 @@ def test_keys_that_are_given_are_taken() -> None:
     assert (settings.prefetch, settings.worker_unavailable_after_seconds) == (5000, 200)
     assert [url.get_secret_value() for url in settings.broker_urls] == ["amqp://a", "amqp://b"]
     assert settings.management_url.get_secret_value() == "http://u:p@c"
-
-
-def test_a_broker_without_credentials_is_asked_as_guest() -> None:
-    settings = loaded_from("message_queue: {url: amqp://h}").settings
-
-    assert settings.management_url.get_secret_value() == "http://guest:guest@h:15672"
-
-
-def test_settings_cannot_be_changed() -> None:
-    settings = load(None, {}).settings
-
-    for change in (settings, settings.dlq_handler.http, settings.database):
-        with pytest.raises(ValidationError, match="frozen"):
-            setattr(change, next(iter(type(change).model_fields)), "other")
 
 
 @settings(max_examples=40)

@@ -1,4 +1,4 @@
-"""Who may come in through the ui listener, and what is refused before anybody can."""
+"""The users of the ui listener, and the settings that are refused."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,10 @@ import pytest
 
 from dlq_handler.settings import ConfigError, Settings, load
 
-GOOD = "0123456789abcdef"
-
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    Path("ops").write_text(f"{GOOD}\n")
-    return tmp_path
+def token(folder: Path) -> None:
+    (folder / "ops").write_text("0123456789abcdef\n")
 
 
 def loaded_from(ui: str, **variables: str) -> Settings:
@@ -48,7 +44,7 @@ def test_a_listener_that_is_switched_off_is_not_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (None, "names 'file' for ops, which cannot be read (No such file or directory)"),
         (b"", "names 'file' for ops, which is empty"),
@@ -59,11 +55,13 @@ def test_a_listener_that_is_switched_off_is_not_refused() -> None:
         (b"\xff" * 20, "cannot be read (not text in UTF-8)"),
     ],
 )
-def test_a_token_file_that_cannot_be_used_is_named_and_never_quoted(content: bytes | None, told: str) -> None:
+def test_a_token_file_that_cannot_be_used_is_named_and_never_quoted(
+    content: bytes | None, message: str
+) -> None:
     if content is not None:
         Path("file").write_bytes(content)
     (problem,) = problems_of("{tokens: [{name: ops, role: operate, token_file: file}]}")
-    assert told in problem
+    assert message in problem
     assert "secret" not in problem
 
 
@@ -77,7 +75,7 @@ def test_two_who_share_a_name_or_a_token_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "told"),
+    ("tokens", "message"),
     [
         ("[{name: ops, role: admin, token_file: ops}]", "dlq_handler.ui.tokens (item 0) is 'admin'"),
         ("[{name: 'a b', role: read, token_file: ops}]", "wanted a name of 1 to 64 letters"),
@@ -87,9 +85,9 @@ def test_two_who_share_a_name_or_a_token_are_refused() -> None:
         ("ops", "in a variable a JSON array of such objects"),
     ],
 )
-def test_a_token_that_is_not_one_is_refused_with_what_was_wanted(tokens: str, told: str) -> None:
+def test_a_token_that_is_not_one_is_refused_with_what_was_wanted(tokens: str, message: str) -> None:
     (problem,) = problems_of(f"{{tokens: {tokens}}}")
-    assert told in problem
+    assert message in problem
 
 
 def test_tokens_may_come_by_variable() -> None:

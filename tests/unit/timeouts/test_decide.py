@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlq_handler.broker.publish.publishes import PublishView
-from dlq_handler.host.ending import ending
+from dlq_handler.broker.publish_times import PublishView
 from dlq_handler.host.execution import TRANSITIONS, ExecutionStatus
+from dlq_handler.host.messages import ending
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, Worker
 from dlq_handler.timeouts.case import StaleCase, StaleLimits, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
@@ -40,7 +40,7 @@ def a_row(heartbeat_age_seconds: float | None = 2.0) -> Worker:
     return Worker(id=7, heartbeat_age_seconds=heartbeat_age_seconds, last_heartbeat=heartbeat)
 
 
-def a_look(**changes: Any) -> WorkerObservation:
+def a_check(**changes: Any) -> WorkerObservation:
     fields: dict[str, Any] = {"worker_id": 7, "observed_at": NOW}
     return WorkerObservation(**(fields | changes))
 
@@ -54,8 +54,8 @@ QUICK = PublishView(quick_seconds=10_000, confirmed_seconds_ago=3)
 WITHOUT_TTL = QueueObservation(consumers=0, ready=1, unacked=0, has_no_ttl=True)
 
 
-LOST: dict[str, Any] = {"queue": EMPTY, "look": a_look(empty_since=ago(30))}
-UNTAKEN: dict[str, Any] = {"queue": UNATTENDED, "look": a_look(unconsumed_since=ago(30))}
+LOST: dict[str, Any] = {"queue": EMPTY, "check": a_check(empty_since=ago(30))}
+UNTAKEN: dict[str, Any] = {"queue": UNATTENDED, "check": a_check(unconsumed_since=ago(30))}
 
 
 def a_case(
@@ -90,16 +90,16 @@ def a_case(
         {"row": DEAD, "queue": UNATTENDED},
         {"row": GONE, "queue": UNATTENDED},
         {"row": DEAD, "queue": None},
-        {"row": DEAD, "look": a_look(unavailable_since=ago(30), last_heartbeat=ago(91))},
-        {"row": GONE, "look": a_look(unavailable_since=ago(30))},
+        {"row": DEAD, "check": a_check(unavailable_since=ago(30), last_heartbeat=ago(91))},
+        {"row": GONE, "check": a_check(unavailable_since=ago(30))},
         {"row": DEAD, "queue": replace(WITHOUT_TTL, ready=0)},
-        {"queue": None, "look": a_look(unconsumed_since=ago(30))},
-        {"queue": UNATTENDED, "look": a_look(unconsumed_since=ago(30))},
-        {"row": NEVER, "queue": UNATTENDED, "look": a_look(unconsumed_since=ago(30))},
-        {"queue": EMPTY, "look": a_look(empty_since=ago(30))},
+        {"queue": None, "check": a_check(unconsumed_since=ago(30))},
+        {"queue": UNATTENDED, "check": a_check(unconsumed_since=ago(30))},
+        {"row": NEVER, "queue": UNATTENDED, "check": a_check(unconsumed_since=ago(30))},
+        {"queue": EMPTY, "check": a_check(empty_since=ago(30))},
     ],
 )
-def test_scheduled_execution_that_nobody_will_take_fails_beyond_the_horizon_and_not_before(
+def test_scheduled_execution_without_a_taker_fails_at_the_deadline_and_not_before(
     worker: dict[str, Any],
 ) -> None:
     decision = decide_stale(a_case(age_seconds=330, **worker))
@@ -112,9 +112,9 @@ def test_scheduled_execution_that_nobody_will_take_fails_beyond_the_horizon_and_
 
 
 def test_scheduled_execution_without_a_worker_fails_beyond_the_horizon() -> None:
-    nobody: dict[str, Any] = {"worker_id": None, "row": None, "queue": None, "is_queue_known": False}
-    assert isinstance(decide_stale(a_case(age_seconds=330, longest_ttl_ms=0, **nobody)), End)
-    assert isinstance(decide_stale(a_case(age_seconds=329, longest_ttl_ms=0, **nobody)), Wait)
+    without_worker: dict[str, Any] = {"worker_id": None, "row": None, "queue": None, "is_queue_known": False}
+    assert isinstance(decide_stale(a_case(age_seconds=330, longest_ttl_ms=0, **without_worker)), End)
+    assert isinstance(decide_stale(a_case(age_seconds=329, longest_ttl_ms=0, **without_worker)), Wait)
 
 
 @pytest.mark.parametrize(
@@ -137,25 +137,25 @@ def test_scheduled_execution_without_a_worker_fails_beyond_the_horizon() -> None
             NOW + 30 * SECOND,
         ),
         ({"queue": None, "is_queue_known": False}, None),
-        ({"queue": EMPTY, "look": None}, NOW + 30 * SECOND),
-        ({"queue": EMPTY, "look": a_look(empty_since=NOW)}, NOW + 30 * SECOND),
-        ({"queue": EMPTY, "look": a_look(empty_since=ago(29))}, NOW + SECOND),
-        # That look was before the dispatch.
-        ({"queue": EMPTY, "look": a_look(empty_since=ago(1001))}, NOW + 30 * SECOND),
-        # With a fresh heartbeat, one look at a queue without a consumer is not enough.
-        ({"queue": UNATTENDED, "look": None}, NOW + 30 * SECOND),
-        ({"queue": UNATTENDED, "look": a_look(unconsumed_since=NOW)}, NOW + 30 * SECOND),
-        ({"queue": UNATTENDED, "look": a_look(unconsumed_since=ago(29))}, NOW + SECOND),
-        ({"queue": UNATTENDED, "look": a_look(unconsumed_since=ago(1001))}, NOW + 30 * SECOND),
-        ({"queue": UNATTENDED, "look": a_look(empty_since=ago(30))}, NOW + 30 * SECOND),
-        ({"queue": None, "look": a_look(unconsumed_since=ago(29))}, NOW + SECOND),
+        ({"queue": EMPTY, "check": None}, NOW + 30 * SECOND),
+        ({"queue": EMPTY, "check": a_check(empty_since=NOW)}, NOW + 30 * SECOND),
+        ({"queue": EMPTY, "check": a_check(empty_since=ago(29))}, NOW + SECOND),
+        # That check was before the dispatch.
+        ({"queue": EMPTY, "check": a_check(empty_since=ago(1001))}, NOW + 30 * SECOND),
+        # With a fresh heartbeat, one check at a queue without a consumer is not enough.
+        ({"queue": UNATTENDED, "check": None}, NOW + 30 * SECOND),
+        ({"queue": UNATTENDED, "check": a_check(unconsumed_since=NOW)}, NOW + 30 * SECOND),
+        ({"queue": UNATTENDED, "check": a_check(unconsumed_since=ago(29))}, NOW + SECOND),
+        ({"queue": UNATTENDED, "check": a_check(unconsumed_since=ago(1001))}, NOW + 30 * SECOND),
+        ({"queue": UNATTENDED, "check": a_check(empty_since=ago(30))}, NOW + 30 * SECOND),
+        ({"queue": None, "check": a_check(unconsumed_since=ago(29))}, NOW + SECOND),
         # Its message waited then, and may have been taken and acknowledged a moment ago.
-        ({"queue": EMPTY, "look": a_look(unconsumed_since=ago(30))}, NOW + 30 * SECOND),
+        ({"queue": EMPTY, "check": a_check(unconsumed_since=ago(30))}, NOW + 30 * SECOND),
         # A message has come since then: who knows which.
-        ({"queue": BUSY, "look": a_look(empty_since=ago(60))}, ago(1000) + 3600 * SECOND),
+        ({"queue": BUSY, "check": a_check(empty_since=ago(60))}, ago(1000) + 3600 * SECOND),
     ],
 )
-def test_scheduled_execution_waits_while_somebody_may_run_it(
+def test_scheduled_execution_waits_while_a_worker_may_run_it(
     worker: dict[str, Any], until: datetime | None
 ) -> None:
     decision = decide_stale(a_case(**worker))
@@ -184,19 +184,19 @@ def test_nothing_is_held_for_too_long_while_the_connection_is_young(
 
 @pytest.mark.parametrize("queue", [BUSY, UNMANAGED, EMPTY, UNATTENDED, None])
 def test_nothing_is_held_for_too_long_while_publishes_hang(queue: QueueObservation | None) -> None:
-    look = a_look(unconsumed_since=ago(60), empty_since=ago(60))
+    check = a_check(unconsumed_since=ago(60), empty_since=ago(60))
     hangs = PublishView(confirmed_seconds_ago=1, slow_seconds_ago=0)
-    assert isinstance(decide_stale(a_case(age_seconds=1e6, queue=queue, look=look, publishes=hangs)), Wait)
+    assert isinstance(decide_stale(a_case(age_seconds=1e6, queue=queue, check=check, publishes=hangs)), Wait)
     slow = PublishView(confirmed_seconds_ago=1, slow_seconds_ago=329)
-    assert isinstance(decide_stale(a_case(age_seconds=3929, queue=queue, look=look, publishes=slow)), Wait)
-    assert isinstance(decide_stale(a_case(age_seconds=3930, queue=queue, look=look, publishes=slow)), End), (
-        "a broker that is slow now and then does not keep it open without end"
-    )
+    assert isinstance(decide_stale(a_case(age_seconds=3929, queue=queue, check=check, publishes=slow)), Wait)
+    assert isinstance(
+        decide_stale(a_case(age_seconds=3930, queue=queue, check=check, publishes=slow)), End
+    ), "a broker that is slow now and then does not keep it open without end"
     over = replace(slow, slow_seconds_ago=330)
-    assert isinstance(decide_stale(a_case(age_seconds=3600, queue=queue, look=look, publishes=over)), End)
+    assert isinstance(decide_stale(a_case(age_seconds=3600, queue=queue, check=check, publishes=over)), End)
     unknown = PublishView()
     assert isinstance(
-        decide_stale(a_case(age_seconds=1e6, queue=queue, look=look, publishes=unknown)), End
+        decide_stale(a_case(age_seconds=1e6, queue=queue, check=check, publishes=unknown)), End
     ), "a replica that may not publish still decides in the end"
 
 
@@ -259,21 +259,21 @@ def test_while_the_broker_cannot_be_asked_no_message_is_taken_for_dead(row: Work
 @pytest.mark.parametrize("row", [DEAD, GONE])
 @pytest.mark.parametrize("queue", [BUSY, UNMANAGED, EMPTY])
 @pytest.mark.parametrize(
-    ("look", "until"),
+    ("check", "until"),
     [
         (None, NOW + 30 * SECOND),
-        (a_look(unavailable_since=ago(29)), NOW + SECOND),
-        # The worker has reported since the first look.
-        (a_look(unavailable_since=ago(60), last_heartbeat=ago(200)), NOW + 30 * SECOND),
+        (a_check(unavailable_since=ago(29)), NOW + SECOND),
+        # The worker has reported since the first check.
+        (a_check(unavailable_since=ago(60), last_heartbeat=ago(200)), NOW + 30 * SECOND),
     ],
 )
 def test_old_heartbeat_of_a_worker_that_still_consumes_needs_a_second_look(
-    row: Worker | None, queue: QueueObservation, look: WorkerObservation | None, until: datetime
+    row: Worker | None, queue: QueueObservation, check: WorkerObservation | None, until: datetime
 ) -> None:
     """Its heartbeats may hang while it consumes, and runs what it has prefetched."""
-    if look is not None and look.last_heartbeat is None and row is not None:
-        look = replace(look, last_heartbeat=row.last_heartbeat)
-    decision = decide_stale(a_case(row=row, queue=queue, look=look))
+    if check is not None and check.last_heartbeat is None and row is not None:
+        check = replace(check, last_heartbeat=row.last_heartbeat)
+    decision = decide_stale(a_case(row=row, queue=queue, check=check))
     assert isinstance(decision, Wait), decision
     assert decision.until == until
 
@@ -292,18 +292,18 @@ def test_old_heartbeat_of_a_worker_that_still_consumes_needs_a_second_look(
 def test_message_in_a_queue_without_ttl_is_waited_for_whatever_the_worker(
     row: Worker | None, queue: QueueObservation
 ) -> None:
-    look = a_look(
+    check = a_check(
         unavailable_since=ago(60),
         unconsumed_since=ago(60),
         empty_since=ago(60),
         last_heartbeat=row.last_heartbeat if row else None,
     )
-    decision = decide_stale(a_case(age_seconds=3599, row=row, queue=queue, look=look))
+    decision = decide_stale(a_case(age_seconds=3599, row=row, queue=queue, check=check))
     is_known = queue.holds_messages
     assert isinstance(decision, Wait), decision
     assert decision.until == (None if is_known else ago(3599) + 3600 * SECOND)
     assert decision.evidence["queue_has_no_ttl"] is True
-    later = decide_stale(a_case(age_seconds=1e7, row=row, queue=queue, look=look))
+    later = decide_stale(a_case(age_seconds=1e7, row=row, queue=queue, check=check))
     assert isinstance(later, Wait if is_known else End), later
 
 
@@ -358,8 +358,8 @@ def test_horizon_follows_the_time_to_live_that_the_queue_really_has() -> None:
 def test_running_execution_is_abandoned_when_two_looks_find_its_worker_unavailable(
     row: Worker | None, heartbeat: datetime | None
 ) -> None:
-    look = a_look(unavailable_since=ago(30), last_heartbeat=heartbeat)
-    decision = decide_stale(a_case("running", row=row, look=look))
+    check = a_check(unavailable_since=ago(30), last_heartbeat=heartbeat)
+    decision = decide_stale(a_case("running", row=row, check=check))
     assert isinstance(decision, End)
     assert decision.becomes is ExecutionStatus.ABANDONED
 
@@ -374,17 +374,17 @@ SILENT = {"unavailable_since": ago(60), "last_heartbeat": ago(91)}
         ({"row": NEVER}, None),
         ({"row": a_row(90)}, None),
         ({"watched_seconds": 89}, None),
-        ({"look": None}, NOW + 30 * SECOND),
-        ({"look": a_look(last_heartbeat=ago(91))}, NOW + 30 * SECOND),
-        ({"look": a_look(**SILENT | {"unavailable_since": ago(29)})}, NOW + SECOND),
-        # It has reported since the first look.
-        ({"look": a_look(**SILENT | {"last_heartbeat": ago(120)})}, NOW + 30 * SECOND),
-        # Somebody, perhaps the worker, wrote the row since the first look.
+        ({"check": None}, NOW + 30 * SECOND),
+        ({"check": a_check(last_heartbeat=ago(91))}, NOW + 30 * SECOND),
+        ({"check": a_check(**SILENT | {"unavailable_since": ago(29)})}, NOW + SECOND),
+        # It has reported since the first check.
+        ({"check": a_check(**SILENT | {"last_heartbeat": ago(120)})}, NOW + 30 * SECOND),
+        # Another session, perhaps the worker, wrote the row since the first check.
         ({"age_seconds": 10}, NOW + 20 * SECOND),
     ],
 )
 def test_running_execution_waits_in_every_doubt(changes: dict[str, Any], until: datetime | None) -> None:
-    doubtful: dict[str, Any] = {"row": DEAD, "look": a_look(**SILENT)} | changes
+    doubtful: dict[str, Any] = {"row": DEAD, "check": a_check(**SILENT)} | changes
     decision = decide_stale(a_case("running", **doubtful))
     assert isinstance(decision, Wait), decision
     assert decision.until == until
@@ -404,8 +404,8 @@ def test_canceling_execution_is_cancelled_beyond_its_limit() -> None:
     [
         ("scheduled", {"row": DEAD, "queue": UNATTENDED}, 330),
         ("scheduled", {"queue": BUSY}, 3600),
-        ("scheduled", {"queue": EMPTY, "look": a_look(empty_since=ago(9000))}, 330),
-        ("running", {"row": GONE, "look": a_look(unavailable_since=ago(9000))}, 30),
+        ("scheduled", {"queue": EMPTY, "check": a_check(empty_since=ago(9000))}, 330),
+        ("running", {"row": GONE, "check": a_check(unavailable_since=ago(9000))}, 30),
         ("canceling", {}, 600),
     ],
 )
@@ -424,14 +424,14 @@ def test_when_the_clock_has_jumped_ahead_ages_count_from_there(
 
 @pytest.mark.parametrize("status", ["running", "canceling"])
 def test_parent_of_a_workflow_is_none_of_our_business_whatever_its_age(status: str) -> None:
-    look = a_look(unavailable_since=ago(60), last_heartbeat=None)
-    decision = decide_stale(a_case(status, 1e6, worker_id=None, row=None, look=look, queue=None))
+    check = a_check(unavailable_since=ago(60), last_heartbeat=None)
+    decision = decide_stale(a_case(status, 1e6, worker_id=None, row=None, check=check, queue=None))
     assert isinstance(decision, NotStale)
 
 
 def test_results_have_the_fields_of_the_hosts_own_monitor_and_the_evidence() -> None:
     scheduled = a_case(row=DEAD, queue=replace(EMPTY, consumers=0))
-    running = a_case("running", row=DEAD, look=a_look(**SILENT))
+    running = a_case("running", row=DEAD, check=a_check(**SILENT))
     failed, abandoned = decide_stale(scheduled), decide_stale(running)
     assert isinstance(failed, End)
     assert isinstance(abandoned, End)
@@ -472,15 +472,15 @@ def test_results_have_the_fields_of_the_hosts_own_monitor_and_the_evidence() -> 
         "evidence",
     }
     assert (result["original_status"], result["worker"]) == ("running", 7)
-    looks = {"unavailable_since": ago(60).isoformat(), "last": NOW.isoformat()}
+    looks = {"found_unavailable": ago(60).isoformat(), "last": NOW.isoformat()}
     assert abandoned.evidence["checks"] == looks
 
 
-def test_evidence_tells_of_the_looks_at_an_empty_or_unattended_queue() -> None:
-    decision = decide_stale(a_case(queue=EMPTY, look=a_look(empty_since=ago(30))))
+def test_evidence_has_the_observations_of_an_empty_or_unattended_queue() -> None:
+    decision = decide_stale(a_case(queue=EMPTY, check=a_check(empty_since=ago(30))))
     assert isinstance(decision, End)
     assert decision.evidence["checks"] == {"empty_since": ago(30).isoformat(), "last": NOW.isoformat()}
-    decision = decide_stale(a_case(queue=UNATTENDED, look=a_look(unconsumed_since=ago(30))))
+    decision = decide_stale(a_case(queue=UNATTENDED, check=a_check(unconsumed_since=ago(30))))
     assert isinstance(decision, End)
     assert decision.evidence["checks"] == {"unconsumed_since": ago(30).isoformat(), "last": NOW.isoformat()}
 
@@ -505,9 +505,9 @@ cases = st.builds(
     worker=st.builds(
         WorkerView,
         row=st.none() | st.builds(a_row, st.floats(min_value=-10, max_value=1e6)) | st.just(NEVER),
-        look=st.none()
+        check=st.none()
         | st.builds(
-            a_look,
+            a_check,
             observed_at=MOMENTS,
             last_heartbeat=st.none() | MOMENTS,
             unavailable_since=st.none() | MOMENTS,
@@ -572,13 +572,13 @@ def test_whatever_ends_may_end_so_and_rests_on_what_the_rules_ask_for(case: Stal
                 longest = case.longest_ttl_ms
                 assert age >= (3600 if longest is None else longest / 1000 + 30)
             if case.execution.worker_id is not None and is_silent and queue is not None and queue.consumers:
-                assert case.worker.look is not None
-                assert case.worker.look.unavailable_since is not None
+                assert case.worker.check is not None
+                assert case.worker.check.unavailable_since is not None
             if case.execution.worker_id is not None and not is_silent and age < 3600:
-                look = case.worker.look
-                assert look is not None
+                check = case.worker.check
+                assert check is not None
                 is_unattended = queue is None or queue.consumers == 0
-                first = look.unconsumed_since if is_unattended else look.empty_since
+                first = check.unconsumed_since if is_unattended else check.empty_since
                 assert first is not None
                 assert case.execution.updated <= first <= ago(30)
                 assert is_unattended or (queue and queue.ready + (queue.unacked or 0) == 0)
@@ -593,7 +593,7 @@ def test_whatever_ends_may_end_so_and_rests_on_what_the_rules_ask_for(case: Stal
 
 
 @given(cases)
-def test_every_decision_can_be_told_and_every_end_can_be_written(case: StaleCase) -> None:
+def test_every_decision_has_a_text_and_every_end_can_be_written(case: StaleCase) -> None:
     decision = decide_stale(case)
     assert decision.explanation
     if isinstance(decision, End):

@@ -26,7 +26,7 @@ def ago(seconds: float) -> datetime:
 def a_process(*, absent: float | None = 100.0, seen: float = 30.0) -> ProcessView:
     """The connection was absent so many seconds ago, and first seen so many seconds ago."""
     return ProcessView(
-        look=KnownConnection(
+        known=KnownConnection(
             worker_id=7,
             checked_at=NOON,
             observed_at=NOON,
@@ -46,7 +46,7 @@ def unfound(since: float, *, seen: float | None = None) -> ProcessView:
         found_at=None if seen is None else ago(seen),
         missing_since=ago(since),
     )
-    return ProcessView(look=look, is_found=False, trouble="the management API is away")
+    return ProcessView(known=look, is_found=False, trouble="the management API is away")
 
 
 AWAY = unfound(5000)

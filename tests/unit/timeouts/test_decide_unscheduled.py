@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.host.unscheduled import Unscheduled
+from dlq_handler.host.execution import ExecutionStatus, Unscheduled
 from dlq_handler.timeouts.decide_unscheduled import (
     REPUBLISHING_IS_OFF,
     UNSCHEDULED,

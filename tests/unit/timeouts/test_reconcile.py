@@ -1,4 +1,4 @@
-"""Who came back after we ended it, and with which id an end is told that nobody heard of."""
+"""Executions that a worker reverted after their end, and the ids of missing completion events."""
 
 import json
 from dataclasses import replace
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlq_handler.dead_letters.result import FAILED_BY
-from dlq_handler.endings.record_options import RecordOptions
-from dlq_handler.host.ending import ending
+from dlq_handler.dead_letters.decision import FAILED_BY
+from dlq_handler.endings.options import RecordOptions
 from dlq_handler.host.ends import EndWithoutEvent, OwnEnd
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
+from dlq_handler.host.messages import ending
 from dlq_handler.timeouts.findings import (
     Finding,
     event_of,
@@ -65,11 +65,11 @@ def an_end(
         "brought back, then abandoned by the host",
         "as we left it, its worker deleted since",
         "not moved",
-        "asked for anew by somebody",
+        "requested again",
         "dispatched anew",
     ],
 )
-def test_execution_came_back_only_if_somebody_went_on_with_it(end: OwnEnd, is_back: bool) -> None:
+def test_execution_was_reverted_only_if_a_worker_continued_it(end: OwnEnd, is_back: bool) -> None:
     assert is_reverted(end) is is_back
 
 
@@ -118,16 +118,16 @@ moments = st.datetimes(min_value=datetime(2020, 1, 1), max_value=datetime(2040, 
 
 
 @given(status=st.sampled_from(sorted(TERMINAL)), replaced=moments, wrote=moments)
-def test_event_of_never_has_the_id_of_our_own_notice_of_that_execution(
+def test_event_of_never_has_the_id_of_our_own_completion_event(
     status: ExecutionStatus, replaced: datetime, wrote: datetime
 ) -> None:
-    """Our notice is named for the state that was replaced, this one for the state that was left."""
+    """Our completion event is named for the state that was replaced, this one for the state that was left."""
     end = ending(
         an_execution(updated=replaced), ExecutionStatus.FAILED, {}, destination=COMPLETIONS, now=wrote
     )
-    told = event_of(an_unheard_end(status, updated=wrote), destination=COMPLETIONS, now=LATER)
+    published = event_of(an_unheard_end(status, updated=wrote), destination=COMPLETIONS, now=LATER)
     again = event_of(
         an_unheard_end(status, updated=wrote), destination=COMPLETIONS, now=LATER + timedelta(hours=1)
     )
-    assert told.message_id == again.message_id
-    assert (told.message_id == end.message.message_id) is (replaced == wrote)
+    assert published.message_id == again.message_id
+    assert (published.message_id == end.message.message_id) is (replaced == wrote)

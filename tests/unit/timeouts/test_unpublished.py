@@ -11,7 +11,7 @@ from dlq_handler.explain.records import Records
 from dlq_handler.explain.story import Kind, story_of
 from dlq_handler.host.ends import EndedTask, EndWithoutEvent, MonitorEnd, UnconsumedInterval
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
-from dlq_handler.timeouts.decide_unpublished import (
+from dlq_handler.timeouts.findings import (
     LONGEST_RETRY_DELAY_SECONDS,
     LeaveEnd,
     PublishEnd,
@@ -109,6 +109,12 @@ def test_delay_of_a_retry_is_what_the_workflow_says(changes: dict[str, Any], sec
     task = a_task(**changes)
     assert retry_delay_seconds(FAILED, task) == seconds
     assert retry_delay_seconds(ExecutionStatus.ABANDONED, task) == 0, "Attune retries no abandoned task"
+
+
+def test_task_waits_for_the_delay_of_its_retry() -> None:
+    one = an_end(a_task(max_retries=2, retry={"delay": 30}))
+    assert isinstance(decide(one, quiet=89.9), WaitToPublish)
+    assert decide(one, quiet=90) == PublishEnd()
 
 
 @pytest.mark.parametrize("status", [FAILED, ExecutionStatus.ABANDONED])

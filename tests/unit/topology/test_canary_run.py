@@ -155,20 +155,22 @@ def reported(*canaries: CanaryResult, consumers: Consumers | None = None, **chan
 
 
 def test_all_received_is_arrived() -> None:
-    told = reported(a_result(RECEIVED), a_result(replace(RECEIVED, received_by="two", received_seconds=6.0)))
-    assert (told.conclusion, told.problem, told.action) == (Conclusion.ARRIVED, None, None)
-    assert told.explanation == "2 of 2 canaries arrived within 6.00 s, at one, two."
+    report = reported(
+        a_result(RECEIVED), a_result(replace(RECEIVED, received_by="two", received_seconds=6.0))
+    )
+    assert (report.conclusion, report.problem, report.action) == (Conclusion.ARRIVED, None, None)
+    assert report.explanation == "2 of 2 canaries arrived within 6.00 s, at one, two."
 
 
 def test_a_broken_route_names_the_workers() -> None:
-    told = reported(a_result(RECEIVED), a_result(a_stored(), worker_id=9))
-    assert (told.conclusion, told.problem) == (Conclusion.NOT_ARRIVED, Problem.BROKEN_ROUTE)
-    assert told.explanation == (
+    report = reported(a_result(RECEIVED), a_result(a_stored(), worker_id=9))
+    assert (report.conclusion, report.problem) == (Conclusion.NOT_ARRIVED, Problem.BROKEN_ROUTE)
+    assert report.explanation == (
         "1 of 2 canaries did not arrive within 35 s. They expired, but did not reach queue 'q'. "
         "The route is broken for worker 9."
     )
-    assert told.action is not None
-    assert "topology check" in told.action
+    assert report.action is not None
+    assert "topology check" in report.action
 
 
 @pytest.mark.parametrize(
@@ -191,21 +193,21 @@ def test_a_broken_route_names_the_workers() -> None:
 def test_what_could_not_be_observed_is_unknown(
     canary: CanaryResult, changes: dict[str, Any], problem: Problem, says: str
 ) -> None:
-    told = reported(a_result(RECEIVED), canary, **changes)
-    assert (told.conclusion, told.problem) == (Conclusion.UNKNOWN, problem)
-    assert says in told.explanation
+    report = reported(a_result(RECEIVED), canary, **changes)
+    assert (report.conclusion, report.problem) == (Conclusion.UNKNOWN, problem)
+    assert says in report.explanation
 
 
 def test_one_canary_that_certainly_did_not_arrive_outweighs_unknown_ones() -> None:
-    told = reported(a_result(a_stored(confirmed_seconds=None), error="NO_ROUTE"), a_result(a_stored()))
-    assert (told.conclusion, told.problem) == (Conclusion.NOT_ARRIVED, Problem.BROKEN_ROUTE)
+    report = reported(a_result(a_stored(confirmed_seconds=None), error="NO_ROUTE"), a_result(a_stored()))
+    assert (report.conclusion, report.problem) == (Conclusion.NOT_ARRIVED, Problem.BROKEN_ROUTE)
 
 
 @pytest.mark.parametrize("problem", Problem)
 def test_every_problem_has_an_explanation_and_an_action(problem: Problem) -> None:
     consumers = Consumers(count=2, ready=3, tags=(STOCK, REPLICA))
-    told = reported(replace(a_result(a_stored()), problem=problem), consumers=consumers)
-    assert told.problem is problem
-    assert told.explanation.endswith(".")
-    assert told.action
+    report = reported(replace(a_result(a_stored()), problem=problem), consumers=consumers)
+    assert report.problem is problem
+    assert report.explanation.endswith(".")
+    assert report.action
     assert cannot_run(problem, "", queue="q", limit_seconds=30.0).conclusion is Conclusion.UNKNOWN

@@ -11,8 +11,8 @@ from dlq_handler.host.names import OTHER_KEYS, STOCK_QUEUE
 from dlq_handler.topology.blueprint import ShadowLimits
 from dlq_handler.topology.canary import CANARY_QUEUE
 from dlq_handler.topology.check import CheckedTopology, Conclusion, QueueRole, check
-from dlq_handler.topology.finding import Expectation, Severity
-from dlq_handler.topology.walk import Answer
+from dlq_handler.topology.drift import Expectation, Severity
+from dlq_handler.topology.routing import Answer
 from tests.support.topologies import (
     DLX,
     a_stock_world,

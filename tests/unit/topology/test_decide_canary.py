@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dlq_handler.topology.decide_canary import (
+from dlq_handler.topology.canary import (
     CanaryState,
     IntakeView,
     Probe,
@@ -62,12 +62,12 @@ def decided(*probes: Probe, view: IntakeView | None = None) -> WorkerCanary:
         ([a_probe(155, took=5.2)], OK, "arrived"),
         ([a_probe(156, took=5.2)], UNKNOWN, "too old"),
         ([a_probe(156)], UNKNOWN, "too old"),
-        # The broker never said that it took it over: perhaps nobody ever sent it.
+        # The broker never confirmed it: perhaps it was never sent.
         ([a_probe(60, sent_seconds_ago=None)], UNKNOWN, "none has arrived yet"),
         ([a_probe(60, worker=8)], UNKNOWN, "no conclusive canary yet"),
     ],
 )
-def test_newest_probe_that_tells_anything_decides(
+def test_newest_canary_with_a_result_decides(
     probes: list[Probe], state: CanaryState, explanation: str
 ) -> None:
     canary = decided(*probes)
@@ -133,12 +133,12 @@ def test_a_doubt_passes_when_the_next_probe_settles_it(
     assert decided(*probes, view=view).passes is passes
 
 
-def test_of_several_doubts_the_one_that_does_not_pass_is_told() -> None:
+def test_of_several_reasons_the_lasting_one_is_named() -> None:
     young = WorkerCanary(worker_id=1, state=UNKNOWN, explanation="none has arrived yet", passes=True)
-    blind = WorkerCanary(worker_id=2, state=UNKNOWN, explanation="somebody else takes them")
+    blind = WorkerCanary(worker_id=2, state=UNKNOWN, explanation="another consumer receives them")
     fine = WorkerCanary(worker_id=3, state=OK, explanation="arrived")
 
-    assert describe_canaries([young, blind]) == "2 of 2 worker(s) (1, 2): somebody else takes them"
+    assert describe_canaries([young, blind]) == "2 of 2 worker(s) (1, 2): another consumer receives them"
     assert [only_wants_time(some) for some in ([young, blind], [young, fine], [fine], [])] == [
         False,
         True,
@@ -147,7 +147,7 @@ def test_of_several_doubts_the_one_that_does_not_pass_is_told() -> None:
     ]
 
 
-def test_when_one_arrived_last_is_told_whatever_became_of_later_ones() -> None:
+def test_the_last_arrival_is_kept_whatever_became_of_later_ones() -> None:
     canary = decided(a_probe(40), a_probe(100, took=5.0))
 
     assert (canary.state, canary.seen_seconds_ago, canary.took_seconds) == (LOST, 95.0, 5.0)
@@ -184,7 +184,7 @@ def test_those_without_a_probe_for_longest_are_due_first_and_no_more_than_a_roun
     ("states", "worst"),
     [((), UNKNOWN), ((OK,), OK), ((OK, UNKNOWN), UNKNOWN), ((OK, UNKNOWN, LOST), LOST)],
 )
-def test_the_worst_of_all_is_what_is_told(states: tuple[CanaryState, ...], worst: CanaryState) -> None:
+def test_the_worst_state_counts(states: tuple[CanaryState, ...], worst: CanaryState) -> None:
     canaries = [WorkerCanary(worker_id=n, state=state, explanation="w") for n, state in enumerate(states)]
 
     assert worst_of(canaries) is worst
@@ -196,10 +196,10 @@ def test_many_lost_ones_are_counted_and_some_named() -> None:
     assert describe_canaries(canaries) == "7 of 7 worker(s) (0, 1, 2, 3, 4 and 2 more): it did not arrive"
 
 
-def test_from_outside_a_probe_tells_something_when_it_arrived_or_a_later_one_did() -> None:
+def test_from_outside_a_canary_counts_when_it_or_a_later_one_arrived() -> None:
     lost, arrived, on_its_way = a_probe(90), a_probe(60, took=5.2, worker=8), a_probe(40)
     unsent = a_probe(95, sent_seconds_ago=None)
 
     assert proven([lost, arrived, on_its_way, unsent]) == [lost, arrived]
-    assert proven([lost, on_its_way]) == [], "perhaps nobody has consumed since"
+    assert proven([lost, on_its_way]) == [], "perhaps no replica has consumed since"
     assert decided(*proven([lost, arrived, on_its_way])).state is LOST

@@ -5,9 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from dlq_handler.broker.publish.publish_checker import PUBLISH_CHECK_PREFIX
-from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
-from dlq_handler.topology.permissions import broker_permissions
+from dlq_handler.broker.outgoing import PUBLISH_CHECK_PREFIX
+from dlq_handler.topology.blueprint import Blueprint, ShadowLimits, broker_permissions
 
 OWN = broker_permissions(Blueprint(intake_queue="attune.dlx.sidecar.queue"))
 STOCK = broker_permissions(Blueprint())
@@ -73,12 +72,12 @@ def test_without_intake_no_other_queue_is_granted() -> None:
     assert not re.search(rights.read, "attune.dlx.shadow.queue")
 
 
-def test_worker_queues_may_be_read_only_for_rescue() -> None:
-    rescuing = broker_permissions(Blueprint(), rescues=True)
+def test_worker_queues_may_be_read_only_for_draining() -> None:
+    draining = broker_permissions(Blueprint(), drains=True)
 
-    assert re.search(rescuing.read, "worker.17.executions")
-    assert not re.search(rescuing.read, "worker.17.cancel")
-    assert (rescuing.configure, rescuing.write) == (STOCK.configure, STOCK.write)
+    assert re.search(draining.read, "worker.17.executions")
+    assert not re.search(draining.read, "worker.17.cancel")
+    assert (draining.configure, draining.write) == (STOCK.configure, STOCK.write)
 
 
 @pytest.mark.parametrize("name", ["dlq_handler.canary", "dlq_handler.canary.queue"])

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dlq_handler.web.errors import ErrorAnswers
-from dlq_handler.web.guesses import FREE_A_MINUTE, MOST_ADDRESSES, MOST_WAITING_OF_ONE, GuessLimit
+from dlq_handler.web.users import FREE_A_MINUTE, MOST_ADDRESSES, MOST_WAITING_OF_ONE, GuessLimit
 
 
 def no_page(_request: Request, _status: int, _title: str, _text: str) -> Response:

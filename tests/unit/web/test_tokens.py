@@ -1,4 +1,4 @@
-"""Tokens: each has one owner, and nobody finds out more than that."""
+"""Tokens: each has one owner, and a comparison reveals nothing else."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Available, late, unavailable, or nobody can tell: by age, and never surer than our own view allows."""
+"""Available, late, unavailable or unknown: by the age of the heartbeat and of the own observation."""
 
 import math
 from dataclasses import replace
@@ -35,7 +35,9 @@ QUICK = AvailabilityPolicy(unavailable_after_seconds=5, late_after_seconds=3)
         (None, math.inf, Availability.UNKNOWN),
     ],
 )
-def test_age_of_the_heartbeat_tells(age: float | None, watched: float, expected: Availability) -> None:
+def test_availability_follows_the_age_of_the_heartbeat(
+    age: float | None, watched: float, expected: Availability
+) -> None:
     standing = standing_of(a_worker(heartbeat_age_seconds=age), watched_seconds=watched, policy=POLICY)
 
     assert standing.availability is expected
@@ -72,7 +74,7 @@ def test_who_is_marked_before_its_next_heartbeat_is_due_said_goodbye(
     assert not replace(worker, status="active").was_stopped(policy)
 
 
-def test_it_says_why_it_cannot_tell() -> None:
+def test_unknown_has_its_reason() -> None:
     never = standing_of(a_worker(heartbeat_age_seconds=None), watched_seconds=math.inf, policy=POLICY)
     young = standing_of(a_worker(heartbeat_age_seconds=500), watched_seconds=12, policy=POLICY)
 

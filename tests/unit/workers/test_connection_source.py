@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from dlq_handler.broker.admin.snapshot import ConsumerFacts
 from dlq_handler.host.worker import WorkerQueueNames
-from dlq_handler.workers.connection_source import CONSUMERS_SECONDS, LOOK_SECONDS, ConnectionSource
+from dlq_handler.workers.connection_source import CHECK_SECONDS, CONSUMERS_SECONDS, ConnectionSource
 from dlq_handler.workers.worker_process import ConnectionObservation
 
 NAMES = WorkerQueueNames()
@@ -39,5 +39,5 @@ async def test_whole_look_has_one_time_limit_and_what_was_not_asked_is_left_out(
         1: ConnectionObservation(names=frozenset({"one"}), age_seconds=7.0),
         2: None,
     }
-    assert api.limits == [CONSUMERS_SECONDS, LOOK_SECONDS - CONSUMERS_SECONDS]
+    assert api.limits == [CONSUMERS_SECONDS, CHECK_SECONDS - CONSUMERS_SECONDS]
     assert source.api_error is None

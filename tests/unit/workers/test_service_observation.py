@@ -39,7 +39,7 @@ def looked(before: ServiceObservation | None, **changed: Any) -> ServiceObservat
         "consumers": 0,
         "reporting": None,
         "broker": BrokerRun(),
-        "looked_before": at(-5),
+        "last_checked_at": at(-5),
         "now": NOW,
     }
     return observe_again(before, queue=QUEUE, **(facts | changed))
@@ -64,8 +64,8 @@ def test_the_first_look_without_a_consumer_dates_it_and_remembers_the_last_one_w
 
 def test_later_looks_keep_the_first_times() -> None:
     first = looked(CONSUMED, reporting=reporting(-1))
-    second = looked(first, reporting=reporting(29), now=at(30), looked_before=at(25))
-    third = looked(second, reporting=reporting(59), now=at(60), looked_before=at(55))
+    second = looked(first, reporting=reporting(29), now=at(30), last_checked_at=at(25))
+    third = looked(second, reporting=reporting(59), now=at(60), last_checked_at=at(55))
 
     assert second == replace(first, first_heartbeat=at(29))
     assert third == second
@@ -76,19 +76,19 @@ def test_later_looks_keep_the_first_times() -> None:
 def test_a_worker_that_crashes_and_starts_within_seconds_is_not_named_while_it_prepares() -> None:
     """It sends one heartbeat when it registers, then prepares its environments, and only then consumes."""
     crashed = looked(CONSUMED, reporting=reporting(-3))
-    look = looked(crashed, reporting=reporting(4), now=at(5), looked_before=NOW)
+    look = looked(crashed, reporting=reporting(4), now=at(5), last_checked_at=NOW)
     for seconds in range(10, 85, 5):
-        look = looked(look, reporting=reporting(4), now=at(seconds), looked_before=at(seconds - 5))
+        look = looked(look, reporting=reporting(4), now=at(seconds), last_checked_at=at(seconds - 5))
         assert not has_reported_twice(look.first_heartbeat, at(4)), f"{seconds} s after the crash"
 
     assert look.first_heartbeat == at(4)
-    consumes = looked(look, consumers=1, reporting=reporting(84), now=at(85), looked_before=at(80))
+    consumes = looked(look, consumers=1, reporting=reporting(84), now=at(85), last_checked_at=at(80))
     assert consumes == CONSUMED
 
 
 def test_a_worker_that_registers_before_the_first_look_is_not_named_while_it_prepares() -> None:
     look = looked(CONSUMED, reporting=reporting(-1))
-    look = looked(look, reporting=reporting(29), now=at(30), looked_before=at(25))
+    look = looked(look, reporting=reporting(29), now=at(30), last_checked_at=at(25))
 
     assert not has_reported_twice(look.first_heartbeat, at(29))
 
@@ -96,8 +96,8 @@ def test_a_worker_that_registers_before_the_first_look_is_not_named_while_it_pre
 def test_a_worker_that_does_not_report_begins_again() -> None:
     """One that starts sends its first heartbeat before it consumes: the heartbeat of its last life does not count."""
     first = looked(CONSUMED, reporting=reporting(-1))
-    silent = looked(first, now=at(60), looked_before=at(55))
-    starts = looked(silent, reporting=reporting(64), now=at(65), looked_before=at(60))
+    silent = looked(first, now=at(60), last_checked_at=at(55))
+    starts = looked(silent, reporting=reporting(64), now=at(65), last_checked_at=at(60))
 
     assert silent.first_heartbeat is None
     assert starts.first_heartbeat == at(64)
@@ -106,7 +106,7 @@ def test_a_worker_that_does_not_report_begins_again() -> None:
 
 def test_a_worker_that_was_stopped_in_good_order_begins_again() -> None:
     stops = looked(CONSUMED, reporting=reporting(-1, is_inactive=True))
-    starts = looked(stops, reporting=reporting(9), now=at(10), looked_before=at(5))
+    starts = looked(stops, reporting=reporting(9), now=at(10), last_checked_at=at(5))
 
     assert (stops.first_heartbeat, stops.inactive_heartbeat) == (None, at(-1))
     assert (starts.first_heartbeat, starts.inactive_heartbeat) == (at(9), None)
@@ -115,7 +115,7 @@ def test_a_worker_that_was_stopped_in_good_order_begins_again() -> None:
 def test_an_inactive_worker_counts_from_its_first_heartbeat_whether_or_not_it_consumes() -> None:
     first = looked(CONSUMED, consumers=1, reporting=reporting(-1, is_inactive=True))
     second = looked(
-        first, consumers=1, reporting=reporting(29, is_inactive=True), now=at(30), looked_before=at(25)
+        first, consumers=1, reporting=reporting(29, is_inactive=True), now=at(30), last_checked_at=at(25)
     )
 
     assert first.inactive_heartbeat == second.inactive_heartbeat == at(-1)
@@ -128,11 +128,11 @@ def test_a_start_of_the_broker_between_the_two_looks_is_a_restart() -> None:
     assert (look.restarted_at, look.connection_lost_at) == (at(-3), at(-4))
 
 
-def test_the_management_api_may_tell_of_the_start_later() -> None:
+def test_the_management_api_may_report_the_start_later() -> None:
     first = looked(CONSUMED)
     assert first.may_learn_start(NOW)
     second = looked(
-        first, broker=BrokerRun(started_at=at(4)), now=at(10), looked_before=at(5), reporting=reporting(8)
+        first, broker=BrokerRun(started_at=at(4)), now=at(10), last_checked_at=at(5), reporting=reporting(8)
     )
 
     assert second.restarted_at == at(4), "its uptime is seconds old, so the start seems seconds later"
@@ -165,8 +165,8 @@ def test_after_a_long_break_the_looks_begin_again() -> None:
     """A consumer may have come and gone meanwhile. One that was there before the break was there."""
     before = looked(CONSUMED, reporting=reporting(-1), broker=BrokerRun(started_at=at(-3)))
     later = NOW + LONGEST_BREAK + timedelta(seconds=1)
-    again = looked(before, reporting=reporting(300), now=later, looked_before=NOW)
-    restarted = looked(CONSUMED, broker=BrokerRun(started_at=at(60)), now=later, looked_before=NOW)
+    again = looked(before, reporting=reporting(300), now=later, last_checked_at=NOW)
+    restarted = looked(CONSUMED, broker=BrokerRun(started_at=at(60)), now=later, last_checked_at=NOW)
 
     assert (again.unconsumed_since, again.consumed_at, again.restarted_at) == (later, None, None)
     assert again.first_heartbeat is None
@@ -198,7 +198,7 @@ def test_a_restart_is_never_claimed_over_a_look_with_a_consumer_after_it(
     steps: list[tuple[int, int, int | None, int | None, bool]],
 ) -> None:
     look: ServiceObservation | None = None
-    clock, looked_before, consumed_at = 0.0, None, None
+    clock, last_checked_at, consumed_at = 0.0, None, None
     for wait, consumers, started, heartbeat, is_inactive in steps:
         clock += wait
         look = looked(
@@ -207,9 +207,9 @@ def test_a_restart_is_never_claimed_over_a_look_with_a_consumer_after_it(
             broker=BrokerRun(started_at=None if started is None else at(clock + started)),
             reporting=None if heartbeat is None else reporting(clock + heartbeat, is_inactive=is_inactive),
             now=at(clock),
-            looked_before=looked_before,
+            last_checked_at=last_checked_at,
         )
-        looked_before = at(clock)
+        last_checked_at = at(clock)
         if consumers:
             consumed_at = at(clock)
             assert look.unconsumed_since is None

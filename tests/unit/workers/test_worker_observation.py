@@ -99,16 +99,16 @@ def test_queue_that_is_not_known_to_be_empty_makes_emptiness_begin_anew(
 
 
 def test_queue_without_a_consumer_is_dated_as_an_empty_one_is() -> None:
-    nobody, missing = {"queue": UNATTENDED}, {"queue": None}
-    assert looks(nobody).unconsumed_since == at(0)
-    assert looks(nobody, missing).unconsumed_since == at(0)
-    assert looks(missing, nobody, nobody).unconsumed_since == at(60)
+    unconsumed, missing = {"queue": UNATTENDED}, {"queue": None}
+    assert looks(unconsumed).unconsumed_since == at(0)
+    assert looks(unconsumed, missing).unconsumed_since == at(0)
+    assert looks(missing, unconsumed, unconsumed).unconsumed_since == at(60)
 
 
 def test_a_consumer_between_two_looks_makes_it_begin_anew() -> None:
-    nobody, consumer = {"queue": UNATTENDED}, {"queue": EMPTY}
-    assert looks(nobody, consumer).unconsumed_since is None
-    assert looks(nobody, consumer, nobody).unconsumed_since == at(120)
+    unconsumed, consumer = {"queue": UNATTENDED}, {"queue": EMPTY}
+    assert looks(unconsumed, consumer).unconsumed_since is None
+    assert looks(unconsumed, consumer, unconsumed).unconsumed_since == at(120)
 
 
 def test_looks_that_know_nothing_of_the_queue_are_no_looks_at_it_for_ten_minutes() -> None:

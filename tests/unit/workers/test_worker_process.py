@@ -301,4 +301,4 @@ def test_every_restart_is_noticed_at_ten_second_looks(first_look: int) -> None:
         assert seen is not None
         look = observe_again(7, look, seen, checked_at=at(time), answered_at=at(time + 0.1))
     assert look is not None
-    assert ProcessView(look=look).began(at(80)) is Began.BY_FORMER
+    assert ProcessView(known=look).began(at(80)) is Began.BY_FORMER

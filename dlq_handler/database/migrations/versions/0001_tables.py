@@ -114,6 +114,7 @@ _STATEMENTS = (
         PRIMARY KEY (minute, group_id)
     ) WITH (fillfactor = 50)
     """,
+    # `problem` is written with `last_error`, which is text for people and is never compared.
     """
     CREATE TABLE outbox (
         id                 bigserial PRIMARY KEY,
@@ -131,6 +132,7 @@ _STATEMENTS = (
         lease_holder       text,
         lease_until        timestamptz,
         confirmed_at       timestamptz,
+        problem            text CHECK (problem IN ('unroutable', 'withheld')),
         last_error         text
     )
     """,
@@ -174,8 +176,8 @@ _STATEMENTS = (
         UNIQUE (execution_id, is_shadow)
     )
     """,
-    # What the leader saw of a worker at its last looks, so that a new leader continues from there. A replica in shadow
-    # mode has rows of its own: with them, the first look of the real leader would count as a second one.
+    # What the leader observed of a worker at its last checks, so that a new leader continues from there. A replica in
+    # shadow mode has rows of its own. Otherwise the first check of the real leader would count as a second one.
     """
     CREATE TABLE worker_observation (
         worker_id         bigint NOT NULL,
@@ -207,7 +209,7 @@ _STATEMENTS = (
     )
     """,
     # Queues of the host's services that have no consumer, and workers that report while they are inactive. A row
-    # without times: the queue had a consumer at the last look.
+    # without times: the queue had a consumer at the last check.
     """
     CREATE TABLE service_observation (
         queue              text PRIMARY KEY,
@@ -219,8 +221,8 @@ _STATEMENTS = (
         inactive_heartbeat timestamptz
     )
     """,
-    # When the queue of completion events had no consumer: from the first to the last look that found none.
-    # `is_open`: the latest look is one of them.
+    # When the queue of completion events had no consumer: from the first to the last check that found none.
+    # `is_open`: the latest check is one of them.
     """
     CREATE TABLE unconsumed_interval (
         id               bigserial PRIMARY KEY,
@@ -321,7 +323,8 @@ _STATEMENTS = (
         username text NOT NULL,
         client   text NOT NULL,
         action   text NOT NULL,
-        target   text,
+        letter_ids bigint[] NOT NULL,
+        group_id text,
         comment  text,
         result   text NOT NULL
     )

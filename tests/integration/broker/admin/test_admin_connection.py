@@ -1,6 +1,7 @@
 """The connection for questions and declarations, and the stop of a task that uses it."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -29,3 +30,18 @@ async def test_a_stop_while_a_channel_is_closed_is_not_swallowed(vhost: str, tur
         with pytest.raises(asyncio.CancelledError):
             async with asyncio.timeout(10):
                 await asyncio.create_task(use())
+
+
+async def test_a_closed_channel_leaves_nothing_behind(vhost: str) -> None:
+    """A replica opens some every minute for as long as it runs, and thousands beside a large fleet."""
+    async with AdminConnection(BrokerAddress(urls=[vhost])) as connection:
+
+        async def count_objects_after(channels: int) -> int:
+            for _ in range(channels):
+                async with connection.channel("ask nothing"):
+                    pass
+            gc.collect()
+            return len(gc.get_objects())
+
+        before = await count_objects_after(10)
+        assert await count_objects_after(50) - before < 100

@@ -84,7 +84,7 @@ async def test_each_process_has_a_connection_of_its_own_name_and_a_missing_queue
     assert -2 <= ages[second] < 120
 
 
-async def test_source_tells_one_connection_with_its_age_two_and_none(
+async def test_source_reads_one_connection_with_its_age_two_and_none(
     vhost: str, api: ManagementApi, queue: str
 ) -> None:
     source = a_source(api)
@@ -111,7 +111,7 @@ async def test_source_tells_one_connection_with_its_age_two_and_none(
     assert source.api_error is None
 
 
-async def test_user_without_the_tag_monitoring_gets_no_answer_and_is_told_so(
+async def test_user_without_the_tag_monitoring_gets_no_answer_and_the_reason(
     vhost: str, rabbitmq: RabbitMQ, api: ManagementApi, queue: str
 ) -> None:
     """It may see the consumers, but not how old the connections of another user are."""

@@ -7,9 +7,8 @@ import pytest
 
 from dlq_handler.broker.admin import queue_counter
 from dlq_handler.broker.admin.admin_connection import AdminConnection
-from dlq_handler.broker.admin.many_queues import count_until_refused
 from dlq_handler.broker.admin.queue_counter import QueueCounter
-from dlq_handler.broker.admin.queue_probe import QueueCounts
+from dlq_handler.broker.admin.queue_probe import QueueCounts, count_until_refused
 from dlq_handler.errors import Unavailable
 from tests.integration.topology.broker_side import declare_queue, delete_queue
 
@@ -42,10 +41,18 @@ class Questions:
         return counted, left
 
 
+@pytest.fixture
+def asked(link: AdminConnection, monkeypatch: pytest.MonkeyPatch) -> Questions:
+    return Questions(link, monkeypatch)
+
+
+WORKER_QUEUES = [f"worker.{number}.executions" for number in range(10)]
+
+
 async def test_without_the_api_one_question_a_minute_is_refused_however_many_queues_are_missing(
-    link: AdminConnection, monkeypatch: pytest.MonkeyPatch
+    asked: Questions, link: AdminConnection
 ) -> None:
-    asked, names = Questions(link, monkeypatch), [f"worker.{number}.executions" for number in range(30)]
+    names = [f"worker.{number}.executions" for number in range(30)]
     await declare_queue(link, names[7])
     for _ in range(10):
         before = asked.refused
@@ -57,9 +64,8 @@ async def test_without_the_api_one_question_a_minute_is_refused_however_many_que
 
 
 async def test_a_queue_is_missing_after_two_refusals_and_unknown_before_and_long_after(
-    link: AdminConnection, monkeypatch: pytest.MonkeyPatch
+    asked: Questions, link: AdminConnection
 ) -> None:
-    asked = Questions(link, monkeypatch)
     assert await asked.queues.count_all(["gone"]) == {}
     with pytest.raises(Unavailable, match="unknown whether it exists"):
         await asked.queues.count("gone")
@@ -73,9 +79,8 @@ async def test_a_queue_is_missing_after_two_refusals_and_unknown_before_and_long
 
 
 async def test_a_queue_that_was_missing_is_found_within_a_minute_of_being_declared(
-    link: AdminConnection, monkeypatch: pytest.MonkeyPatch
+    asked: Questions, link: AdminConnection
 ) -> None:
-    asked = Questions(link, monkeypatch)
     for _ in range(2):
         await asked.queues.count_all(["late"])
         asked.now += 61
@@ -86,9 +91,8 @@ async def test_a_queue_that_was_missing_is_found_within_a_minute_of_being_declar
 
 
 async def test_with_the_api_existence_is_read_from_its_list_and_nothing_is_refused(
-    link: AdminConnection, monkeypatch: pytest.MonkeyPatch
+    asked: Questions, link: AdminConnection
 ) -> None:
-    asked = Questions(link, monkeypatch)
     await declare_queue(link, "there")
     asked.listed = {"there"}
     for _ in range(20):
@@ -101,10 +105,7 @@ async def test_with_the_api_existence_is_read_from_its_list_and_nothing_is_refus
     assert asked.refused == 0
 
 
-async def test_an_api_that_fails_is_left_alone_for_a_minute(
-    link: AdminConnection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = Questions(link, monkeypatch)
+async def test_an_api_that_fails_is_left_alone_for_a_minute(asked: Questions, link: AdminConnection) -> None:
     for _ in range(12):
         await asked.queues.count_all(["gone"])
         asked.now += 5
@@ -122,9 +123,9 @@ async def test_a_command_asks_about_each_queue_once(
 
 
 async def test_without_the_api_queues_that_are_deleted_at_once_leave_few_lines_in_the_log(
-    link: AdminConnection, monkeypatch: pytest.MonkeyPatch
+    asked: Questions, link: AdminConnection
 ) -> None:
-    asked, names = Questions(link, monkeypatch), [f"worker.{number}.executions" for number in range(10)]
+    names = WORKER_QUEUES
     for name in names:
         await declare_queue(link, name)
     assert len(await asked.queues.count_all(names)) == 10
@@ -143,9 +144,8 @@ async def test_without_the_api_queues_that_are_deleted_at_once_leave_few_lines_i
 
 
 async def test_one_queue_that_is_deleted_makes_no_other_queue_unknown(
-    link: AdminConnection, monkeypatch: pytest.MonkeyPatch
+    asked: Questions, link: AdminConnection
 ) -> None:
-    asked = Questions(link, monkeypatch)
     for name in ("deleted", "there"):
         await declare_queue(link, name)
     await asked.queues.count_all(["deleted", "there"])
@@ -154,9 +154,9 @@ async def test_one_queue_that_is_deleted_makes_no_other_queue_unknown(
 
 
 async def test_with_the_api_queues_that_are_deleted_at_once_are_read_from_its_list(
-    link: AdminConnection, monkeypatch: pytest.MonkeyPatch
+    asked: Questions, link: AdminConnection
 ) -> None:
-    asked, names = Questions(link, monkeypatch), [f"worker.{number}.executions" for number in range(10)]
+    names = WORKER_QUEUES
     for name in names:
         await declare_queue(link, name)
     asked.listed = set(names)
@@ -169,10 +169,10 @@ async def test_with_the_api_queues_that_are_deleted_at_once_are_read_from_its_li
 
 
 async def test_a_list_that_does_not_come_delays_no_question_about_a_queue_that_was_found(
-    link: AdminConnection, monkeypatch: pytest.MonkeyPatch
+    asked: Questions, link: AdminConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A firewall drops what is sent to the port of the management API."""
-    asked, is_listing, forever = Questions(link, monkeypatch), asyncio.Event(), asyncio.Event()
+    is_listing, forever = asyncio.Event(), asyncio.Event()
     await declare_queue(link, "there")
     await asked.queues.count_all(["there"])
     asked.now += 61
@@ -191,10 +191,9 @@ async def test_a_list_that_does_not_come_delays_no_question_about_a_queue_that_w
     await hangs
 
 
-async def test_a_queue_that_the_broker_refuses_is_not_said_to_be_looked_for_slowly(
-    link: AdminConnection, monkeypatch: pytest.MonkeyPatch
+async def test_a_queue_that_the_broker_refuses_has_its_own_explanation(
+    asked: Questions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = Questions(link, monkeypatch)
     asked.listed = {"refused"}
 
     async def refuse(*_: object, **__: object) -> tuple[dict[str, QueueCounts | None], list[str]]:

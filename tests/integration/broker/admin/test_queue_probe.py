@@ -7,13 +7,13 @@ import pytest
 from dlq_handler.broker.admin import queue_probe
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
-from dlq_handler.broker.admin.queue_probe import QueueCounts, QueueDeclaration
+from dlq_handler.broker.admin.queue_probe import QueueDeclaration
 from dlq_handler.broker.client.connection import BrokerAddress
 from sandbox.attune.topology import verify_redeclare
 from tests.integration.topology.broker_side import declare_queue, delete_queue, queue_names
 
 
-async def test_a_stock_worker_queue_tells_its_ttl_and_its_dead_letter_exchange(
+async def test_ttl_and_dead_letter_exchange_of_a_stock_worker_queue_are_read(
     vhost: str, stock: None, link: AdminConnection
 ) -> None:
     probed = await queue_probe.probe_queue(link, "worker.1.executions")
@@ -100,11 +100,3 @@ async def test_the_type_of_an_exchange_is_learned(link: AdminConnection) -> None
     for kind in ("direct", "topic", "fanout", "headers"):
         assert await queue_probe.probe_exchange_type(link, f"a.{kind}", "direct") == kind
     assert await queue_probe.probe_exchange_type(link, "a.transient", "direct") == "topic"
-
-
-async def test_counts_are_of_this_instant(link: AdminConnection) -> None:
-    await declare_queue(link, "q")
-    async with link.channel("publish") as channel:
-        await channel.basic_publish(b"1", routing_key="q")
-        await channel.queue_declare("q", passive=True)
-        assert await queue_probe.count_queue(link, "q") == QueueCounts(ready=1, consumers=0)

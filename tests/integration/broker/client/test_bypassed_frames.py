@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from dlq_handler.broker.client import direct_channel
 from dlq_handler.broker.client.direct_channel import DirectChannel
-from dlq_handler.broker.publish.message import Confirmed, OutgoingMessage, Unknown
+from dlq_handler.broker.outgoing import Confirmed, OutgoingMessage, Unknown
 from dlq_handler.errors import Unavailable
 from tests.integration.broker.conftest import PublisherFactory, SourceFactory
 from tests.integration.broker.letterbox import Letterbox, execution_ids

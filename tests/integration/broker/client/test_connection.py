@@ -11,20 +11,20 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client import connection
 from dlq_handler.broker.client.broker_errors import broker_errors
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.broker.consume.consumer import QueueConsumer
-from dlq_handler.broker.publish.message import OutgoingMessage
-from dlq_handler.broker.publish.publisher import Publisher
+from dlq_handler.broker.consumer import QueueConsumer
+from dlq_handler.broker.outgoing import OutgoingMessage
+from dlq_handler.broker.publisher import Publisher
 from dlq_handler.errors import Unavailable
 from tests.integration.broker.letterbox import Letterbox
 from tests.support.builders import read
 from tests.support.tcp_proxy import TcpProxy
 
-NOBODY = "amqp://guest:guest@127.0.0.1:1/"
+NO_BROKER = "amqp://guest:guest@127.0.0.1:1/"
 FOR_EVER = 3600.0
 
 
 async def test_after_a_failure_the_next_node_is_tried(vhost: str) -> None:
-    address = BrokerAddress(urls=[NOBODY, vhost])
+    address = BrokerAddress(urls=[NO_BROKER, vhost])
 
     with pytest.raises(Unavailable, match=r"connect to 127\.0\.0\.1:1: nothing listens there"):
         await address.connect("test")
@@ -35,7 +35,7 @@ async def test_after_a_failure_the_next_node_is_tried(vhost: str) -> None:
     assert opened.is_closed
 
 
-async def test_a_mute_node_is_left_for_the_next_one_whoever_lost_patience(
+async def test_after_a_silent_node_the_next_one_is_tried_also_when_the_caller_gave_up(
     vhost: str, proxy: TcpProxy
 ) -> None:
     address = BrokerAddress(urls=[proxy.url, vhost], connect_timeout_seconds=FOR_EVER)
@@ -72,7 +72,7 @@ async def test_a_call_that_the_client_ends_without_a_reason_is_a_lost_connection
             raise KeyError("a bug of our own")
 
 
-async def test_a_dropped_connection_waits_for_nobody(
+async def test_dropping_a_connection_does_not_wait_for_the_peer(
     proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "CLOSE_TIMEOUT_SECONDS", FOR_EVER)
@@ -118,11 +118,11 @@ async def test_a_task_that_is_cancelled_stays_cancelled() -> None:
         await task
 
 
-async def test_only_a_link_that_was_there_before_is_told_of_as_opened_again(
+async def test_only_a_connection_that_replaces_another_is_reported_as_a_reconnect(
     vhost: str, letterbox: Letterbox
 ) -> None:
-    told: list[str] = []
-    address = BrokerAddress(urls=[vhost], on_reconnect=told.append)
+    reconnects: list[str] = []
+    address = BrokerAddress(urls=[vhost], on_reconnect=reconnects.append)
     publisher, link = Publisher(address, publish_timeout_seconds=10), AdminConnection(address)
     source = QueueConsumer(
         address,
@@ -132,6 +132,7 @@ async def test_only_a_link_that_was_there_before_is_told_of_as_opened_again(
         batch_size=1,
         batch_wait_seconds=0,
         max_bytes=1000,
+        max_body_bytes=2**20,
         read=read,
     )
     message = OutgoingMessage(
@@ -143,4 +144,4 @@ async def test_only_a_link_that_was_there_before_is_told_of_as_opened_again(
         await link.open()
         for part in (source, publisher, link):
             await part.close()
-    assert told == ["intake", "publisher", "topology"]
+    assert reconnects == ["intake", "publisher", "topology"]

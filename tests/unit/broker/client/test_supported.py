@@ -17,7 +17,7 @@ from dlq_handler.errors import UnsupportedLibrary
 
 # Nothing answers at these addresses, and no port is given away.
 CONFIG = """
-database: {url: "postgresql://nobody@127.0.0.1:1/none"}
+database: {url: "postgresql://user@127.0.0.1:1/none"}
 message_queue: {url: "amqp://127.0.0.1:1/"}
 dlq_handler: {http: {port: 0}, ui: {enabled: false}}
 """
@@ -88,7 +88,7 @@ def test_missing_or_changed_internal_is_named_with_library_and_version(
 
 
 def test_missing_module_is_unsupported() -> None:
-    assert not is_there(Internal(library="pamqp", module="pamqp.no_such_module", path="anything"))
+    assert not is_there(Internal("pamqp.no_such_module", "anything"))
 
 
 @pytest.mark.parametrize(

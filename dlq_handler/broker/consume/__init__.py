@@ -1,1 +1,0 @@
-"""Take dead letters from a queue in batches and acknowledge them."""

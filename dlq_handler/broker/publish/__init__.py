@@ -1,1 +1,0 @@
-"""Publish messages, and know the outcome of each."""
