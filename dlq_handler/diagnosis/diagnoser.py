@@ -252,8 +252,8 @@ class Diagnoser:
         observation = Observation(view=replace(seen.view, own=None, gate=gate), beginnings=self._beginnings)
         parts = await encode(observation)
         async with self._database.transaction() as tx:
-            # Two that take themselves for the leader do not both record a change.
-            await events_sql.take_turn(tx)
+            # First: until the commit its row is locked, so two that take themselves for the leader do not both record a
+            # change. The lock of the events, for which every action of an operator waits, comes with the event itself.
             await shared_view_sql.share(
                 tx, parts, at=seen.at, interval_seconds=self._pause_seconds, replica=self._replica
             )

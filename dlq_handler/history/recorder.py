@@ -61,6 +61,20 @@ class _Recorded:
     brake: frozenset[datetime | None] = frozenset({None})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _News:
+    """An event that is not recorded yet."""
+
+    topic: Topic
+    kind: str
+    subject: str | None = None
+    detail: str | None = None
+    at: datetime | None = None
+    """None: the time when it is recorded."""
+    once: bool = False
+    """Every replica records it, and one event is kept."""
+
+
 class HistoryRecorder:
     def __init__(
         self,
@@ -102,25 +116,31 @@ class HistoryRecorder:
             raise
 
     async def _record_all(self) -> None:
-        if not self._recorded.has_started:
-            await self._record(Topic.REPLICA, REPLICA_STARTED, subject=self._replica)
-            self._recorded = replace(self._recorded, has_started=True)
+        """Events last: every action of an operator waits for their lock, which is held until the commit."""
+        news = [*self._start(), *await self._gate_changes(), *await self._brake_changes()]
         consuming_seconds = 0.0 if self._consumer is None else self._consumer.consuming_seconds
         if consuming_seconds > 0:
             await history_sql.record_consuming(self._database, consuming_seconds=consuming_seconds)
-        await self._record_gate()
-        await self._record_brake()
         if self._leadership.is_leader:
             await self._record_workers()
         else:
             # Another leader may record changes meanwhile.
             self._recorded = replace(self._recorded, workers=None)
+        for one in news:
+            await self._record(one)
+
+    def _start(self) -> list[_News]:
+        if self._recorded.has_started:
+            return []
+        self._recorded = replace(self._recorded, has_started=True)
+        return [_News(topic=Topic.REPLICA, kind=REPLICA_STARTED, subject=self._replica)]
 
     async def record_decided(self) -> None:
         decided = self._decided()
         if decided == self._recorded_decided:
             return
-        await self._record(Topic.LETTERS, LETTERS_DECIDED, detail=str(decided - self._recorded_decided))
+        count = str(decided - self._recorded_decided)
+        await self._record(_News(topic=Topic.LETTERS, kind=LETTERS_DECIDED, detail=count))
         self._recorded_decided = decided
 
     async def _record_workers(self) -> None:
@@ -144,40 +164,36 @@ class HistoryRecorder:
             replica=self._replica,
         )
 
-    async def _record_gate(self) -> None:
+    async def _gate_changes(self) -> list[_News]:
         seen = await self._gate.read_state()
         if seen.unknown_explanation is not None:
-            return
+            return []
         # Every process starts with a young connection.
         causes = frozenset(seen.causes) - {GateCause.YOUNG_LINK}
-        for kind, changed in (
-            (GATE_CLOSED, causes - self._recorded.closed_by),
-            (GATE_OPENED, self._recorded.closed_by - causes),
-        ):
-            for cause in sorted(changed):
-                await self._record(Topic.GATE, kind, subject=cause.value)
+        before = self._recorded.closed_by
         self._recorded = replace(self._recorded, closed_by=causes)
+        return [
+            _News(topic=Topic.GATE, kind=kind, subject=cause.value)
+            for kind, changed in ((GATE_CLOSED, causes - before), (GATE_OPENED, before - causes))
+            for cause in sorted(changed)
+        ]
 
-    async def _record_brake(self) -> None:
+    async def _brake_changes(self) -> list[_News]:
         async with self._database.transaction() as tx:
             view = await brake_sql.read_brake(tx)
-            for kind, at, name in (
-                (BRAKE_TRIPPED, view.state.tripped_at, view.state.tripped_by),
-                (BRAKE_RELEASED, view.state.released_at, view.state.released_by),
-            ):
-                if at is None or at in self._recorded.brake or view.now - at > NEWS_FOR:
-                    continue
-                await events_sql.record_event(
-                    tx,
-                    topic=Topic.BRAKE,
-                    kind=kind,
-                    subject=name,
-                    replica=self._replica,
-                    at=at,
-                    once=True,
-                )
-        brake = self._recorded.brake | {view.state.tripped_at, view.state.released_at}
-        self._recorded = replace(self._recorded, brake=brake)
+        changes = (
+            (BRAKE_TRIPPED, view.state.tripped_at, view.state.tripped_by),
+            (BRAKE_RELEASED, view.state.released_at, view.state.released_by),
+        )
+        before = self._recorded.brake
+        self._recorded = replace(
+            self._recorded, brake=before | {view.state.tripped_at, view.state.released_at}
+        )
+        return [
+            _News(topic=Topic.BRAKE, kind=kind, subject=name, at=at, once=True)
+            for kind, at, name in changes
+            if at is not None and at not in before and view.now - at <= NEWS_FOR
+        ]
 
     async def _record_stop(self) -> None:
         """If the database is unavailable, the gap in the observed minutes shows the stop."""
@@ -186,14 +202,19 @@ class HistoryRecorder:
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await self.record_decided()
-                await self._record(Topic.REPLICA, REPLICA_STOPPED, subject=self._replica)
+                await self._record(_News(topic=Topic.REPLICA, kind=REPLICA_STOPPED, subject=self._replica))
         except (Unavailable, Contended, TimeoutError) as error:
             log.warning("history.end_unrecorded", error=str(error) or type(error).__name__)
 
-    async def _record(
-        self, topic: Topic, kind: str, *, subject: str | None = None, detail: str | None = None
-    ) -> None:
+    async def _record(self, news: _News) -> None:
         async with self._database.transaction() as tx:
             await events_sql.record_event(
-                tx, topic=topic, kind=kind, subject=subject, detail=detail, replica=self._replica
+                tx,
+                topic=news.topic,
+                kind=news.kind,
+                subject=news.subject,
+                detail=news.detail,
+                replica=self._replica,
+                at=news.at,
+                once=news.once,
             )

@@ -13,6 +13,7 @@ from dlq_handler.database.leadership import Leadership
 from dlq_handler.diagnosis import diagnoses_sql, shared_view_sql
 from dlq_handler.diagnosis.check_replica import Patience
 from dlq_handler.diagnosis.collector_database import CollectorOptions, collect_from_database
+from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnoser import TOO_OLD_SECONDS, Diagnoser, Observed
 from dlq_handler.diagnosis.diagnosis import Check, Diagnosis, Health, conclusion_of
 from dlq_handler.diagnosis.observe import observe
@@ -25,6 +26,7 @@ from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.options import MonitorOptions
 from tests.support.eventually import eventually
+from tests.support.host_tables import Host
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.views import NOW, POLICY, a_brake, a_queue, a_view, a_worker, collector_of
 
@@ -124,6 +126,40 @@ async def test_changes_are_recorded_by_the_leader_alone(store: Database) -> None
         ("problem", NOW + 2 * MINUTE),
         ("ok", NOW + 4 * MINUTE),
     ]
+
+
+async def test_a_view_without_a_change_is_shared_without_the_lock_of_the_events(store: Database) -> None:
+    """Every action of an operator waits for that lock, and the view of a large fleet is megabytes."""
+    leader = Replica(store)
+    await leader.leadership.tick()
+    await leader.look(0)
+    async with store.transaction() as tx:
+        await events_sql.take_turn(tx)
+        await leader.look(1)
+    shared = await shared_view_sql.read_shared(store)
+    assert shared is not None
+    assert shared.at == NOW + MINUTE
+
+
+async def test_two_that_take_themselves_for_the_leader_record_a_change_once(
+    store: Database, host: Host
+) -> None:
+    two = Replica(store, "two")
+    await two.leadership.tick()
+
+    async def waits() -> bool:
+        waiting = (
+            "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return bool(await host.session.fetch(waiting))
+
+    async with asyncio.TaskGroup() as looks, store.transaction() as tx:
+        # As the other one, which has not committed yet.
+        await shared_view_sql.share(tx, [], at=NOW, interval_seconds=10, replica="one")
+        await diagnoses_sql.record_change(tx, diagnose(a_view(broker=AWAY)), at=NOW)
+        looks.create_task(two.look(1, broker=AWAY))
+        await eventually(waits)
+    assert await two.recorded() == 0
 
 
 async def test_words_of_a_problem_that_lasts_are_refreshed_now_and_then(store: Database) -> None:

@@ -123,12 +123,13 @@ def noted_statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return noted
 
 
+def is_lock_of_events(sql: str) -> bool:
+    return "lock_class" in sql and "hashtext(:schema)" in sql
+
+
 async def test_a_fleet_is_written_with_as_many_statements_as_one_worker_and_the_global_lock_comes_last(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def is_lock(sql: str) -> bool:
-        return "lock_class" in sql and "hashtext(:schema)" in sql
-
     counts: list[Sequence[str]] = []
     for size in (1, 300):
         await history_sql.record_workers(store, a_fleet(size, AVAILABLE))
@@ -136,9 +137,9 @@ async def test_a_fleet_is_written_with_as_many_statements_as_one_worker_and_the_
             noted = noted_statements(patched)
             await history_sql.record_workers(store, a_fleet(size, GONE))
         counts.append(noted)
-        assert is_lock(noted[-2]), noted
+        assert is_lock_of_events(noted[-2]), noted
         assert "INTO own.history_event" in noted[-1]
-        assert sum(is_lock(sql) for sql in noted) == 1
+        assert sum(is_lock_of_events(sql) for sql in noted) == 1
     assert len(counts[0]) == len(counts[1])
     events = await events_sql.after(store, 0)
     assert [one.detail for one in events if one.kind == WORKER_UNAVAILABLE] == ["1", *map(str, range(1, 301))]

@@ -18,6 +18,7 @@ from dlq_handler.safety import brake_sql
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.workers.availability import Availability
+from tests.integration.history.test_history import is_lock_of_events, noted_statements
 from tests.support.deciding import letter_ender, letter_recorder
 from tests.support.eventually import eventually
 from tests.support.fail_safe import a_gate
@@ -80,12 +81,34 @@ async def test_events_of_a_tick_that_is_not_committed_are_recorded_by_the_next(
 ) -> None:
     replica = Replica(store)
     with monkeypatch.context() as broken:
-        broken.setattr(brake_sql, "read_brake", AsyncMock(side_effect=Unavailable("database", "lost")))
+        broken.setattr(store, "_commit", AsyncMock(side_effect=Unavailable("database", "lost")))
         with pytest.raises(Unavailable):
             await replica.history_recorder.tick()
     assert await replica.recorded() == []
     await replica.history_recorder.tick()
     assert await replica.recorded() == [("replica.started", "one")]
+
+
+async def test_the_lock_of_the_events_is_taken_when_everything_else_is_written(
+    store: Database, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every action of an operator waits for it, and needs it most when a whole fleet becomes unavailable."""
+    replica, workers = Replica(store), [await host.add_worker() for _ in range(3)]
+    replica.availabilities = dict.fromkeys(workers, Availability.AVAILABLE)
+    await replica.leadership.tick()
+    await replica.history_recorder.tick()
+    async with store.transaction() as tx:
+        await brake_sql.trip(tx, by="one", explanation="too many", hold_seconds=600)
+    replica.gate._set(GateCause.CLOCK_JUMP, "it jumped")
+    replica.availabilities = dict.fromkeys(workers, Availability.UNAVAILABLE)
+
+    statements = noted_statements(monkeypatch)
+    await replica.history_recorder.tick()
+
+    late = statements[next(place for place, sql in enumerate(statements) if is_lock_of_events(sql)) :]
+    assert [sql for sql in late if not is_lock_of_events(sql) and "INTO own.history_event" not in sql] == []
+    recorded = [kind for kind, _ in await replica.recorded()]
+    assert sorted(recorded[1:]) == ["brake.tripped", "gate.closed", *["worker.unavailable"] * 3]
 
 
 async def test_without_a_decision_no_event_is_recorded(store: Database) -> None:
