@@ -314,6 +314,21 @@ async def test_explaining_one_execution_shows_what_the_scan_would_do_and_changes
     assert isinstance(await think(lost), End), "by the looks that the leader has taken"
 
 
+async def test_execution_of_a_deleted_worker_waits_for_the_longest_ttl_known(it: StaleWorld) -> None:
+    """Longer than what counts while no TTL is known, so that the two cannot be confused."""
+    deleted = await it.a_worker()
+    young, old = [await it.a_stale_one(worker=deleted) for _ in range(2)]
+    await it.host.session.execute("DELETE FROM worker")
+    await it.make_old([young], age_seconds=2 * HOUR)
+    await it.make_old([old], age_seconds=2 * HOUR + LIMITS.after_ttl_seconds + 1)
+    it.queue_observer.longest_ttl = int(2 * HOUR * 1000)
+
+    await it.a_replica().scan()
+
+    assert await it.status(young) == "scheduled"
+    assert await it.status(old) == "failed"
+
+
 async def test_execution_of_a_deleted_worker_waits_while_no_ttl_is_known(it: StaleWorld) -> None:
     """As after a restart without the management API. The queues of other workers are asked for theirs."""
     late, prompt = await it.a_dead_worker(), await it.a_worker()

@@ -444,6 +444,24 @@ async def test_request_that_leaves_no_trace_in_the_row_is_repeated_too(it: Fixtu
     assert await it.requests() == [one, one, one]
 
 
+async def test_execution_that_the_scheduler_drops_again_and_again_is_requested_with_growing_pauses_and_a_cap(
+    it: Fixture,
+) -> None:
+    """Each time the scheduler takes it up and puts it back, which makes a new state of its row."""
+    one = await it.a_stale_one(status="requested")
+    requests = []
+    for _ in range(17):
+        await it.announcements_age(TIMEOUT)
+        await it.make_old([one], TIMEOUT + 1)
+        # A process that starts here, or another leader, goes on where the last one ended.
+        await it.pass_minutes(1.5, it.a_watch(republish_limit=4))
+        requests.append(len(await it.requests()))
+    # After 1, 2 and 4 timeouts; then not again.
+    assert [requests.index(number) + 1 for number in range(1, 5)] == [1, 2, 4, 8]
+    assert requests[-1] == 4
+    assert len({row["message_id"] for row in await it.host.outbox()}) == 4
+
+
 async def test_count_starts_again_when_the_execution_was_scheduled(it: Fixture) -> None:
     one, other = await it.stale_ones(2, status="requested")
     watch = it.a_watch(republish_limit=1)
