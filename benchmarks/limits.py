@@ -32,7 +32,6 @@ from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.outbox_sql import OutboxEntry, mark_confirmed
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.endings.writers import LiveWriter
-from dlq_handler.health import Readiness
 from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.messages import Destination, completion_event
 from dlq_handler.logs import configure_logging
@@ -145,12 +144,11 @@ class _OfferedEntries(OutboxRelay):
 
 async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
     database, metrics = database_of(settings), new_metrics()
-    own, readiness = settings.dlq_handler, Readiness()
+    own = settings.dlq_handler
     gate = Gate(
         database,
         own.gate,
         unavailable_after_seconds=settings.worker_unavailable_after_seconds,
-        readiness=readiness,
         metrics=metrics,
     )
     brake = Brake(
@@ -158,7 +156,6 @@ async def write_statements(stopwatch: Stopwatch, settings: Settings) -> None:
         own.brake,
         batch_size=own.batch.size,
         replica=settings.replica,
-        readiness=readiness,
         metrics=metrics,
     )
     publisher = Publisher(broker_of(settings), publish_timeout_seconds=10)

@@ -81,14 +81,12 @@ class Replica:
             own.brake,
             batch_size=own.batch.size,
             replica=settings.replica,
-            readiness=self.readiness,
             metrics=self.metrics,
         )
         self._gate = Gate(
             self.database,
             own.gate,
             unavailable_after_seconds=settings.worker_unavailable_after_seconds,
-            readiness=self.readiness,
             metrics=self.metrics,
         )
         self._leadership = Leadership(
@@ -194,6 +192,8 @@ class Replica:
             source=self._consumer,
             publisher=self.publisher,
             brake=self._brake,
+            gate=self._gate,
+            readiness=self.readiness,
             interval_seconds=interval_seconds,
         )
         self.metrics.read_services_from(self._diagnoser.count_services)
@@ -211,7 +211,7 @@ class Replica:
         site = Site(world=world)
         self.web = WebServer(
             self.listeners,
-            ops_app=ops_app(self.readiness, self.metrics),
+            ops_app=ops_app(self.readiness, self.metrics, self._gate, self._diagnoser),
             ui_app=ui_app(site),
             world=world,
             beside=[PageRefresher(site)],
@@ -352,7 +352,6 @@ class Replica:
                 leadership=self._leadership,
                 intake=watch,
                 keeper=self.keeper,
-                readiness=self.readiness,
                 metrics=self.metrics,
             )
         ]

@@ -165,6 +165,8 @@ class Check:
 class Readiness:
     """One answer per part. A part that has not reported yet is not ready: never green by default.
 
+    What this replica cannot do now. What is wrong around it is in the view (diagnosis/).
+
     Written by the services, read by the listeners in another thread.
     Each change replaces a whole dictionary, so that a reader never sees one that changes under it.
     """
@@ -172,16 +174,19 @@ class Readiness:
     checks: dict[str, Check] = field(
         default_factory=lambda: {part: Check(ok=False, detail="not checked yet") for part in PARTS}
     )
-    notes: dict[str, str] = field(default_factory=dict)
-    """Facts an operator should see that do not make the replica unready, such as another consumer."""
     liveness: Liveness = field(default_factory=Liveness)
+    _wakes: list[asyncio.Event] = field(default_factory=list)
+
+    def wake_when_changed(self, wake: asyncio.Event) -> None:
+        """Set this event whenever a part becomes ready, or is no longer."""
+        self._wakes.append(wake)
 
     def report(self, part: str, *, ok: bool, detail: str) -> None:
+        before = self.checks.get(part)
         self.checks = self.checks | {part: Check(ok=ok, detail=detail)}
-
-    def note(self, topic: str, text: str | None) -> None:
-        others = {one: about for one, about in self.notes.items() if one != topic}
-        self.notes = others if text is None else others | {topic: text}
+        if before is None or before.ok != ok:
+            for wake in self._wakes:
+                wake.set()
 
     @property
     def is_ready(self) -> bool:

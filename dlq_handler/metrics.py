@@ -12,7 +12,7 @@ Never: imports a room (the label values are passed to `Metrics`), or asks a serv
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -179,7 +179,6 @@ class Metrics:
             "within ten seconds).",
             cause=self._values.gate_causes,
         )
-        self._closed_by: Callable[[], Mapping[Any, bool | None]] = dict
         self.shadow = self._gauge(
             "shadow",
             "1 in shadow mode: dead letters are counted by what would have been done, and nothing is changed.",
@@ -308,12 +307,7 @@ class Metrics:
 
     def read_gate_from(self, closed_by: Callable[[], Mapping[Label, bool | None]]) -> None:
         """For each cause: does it close the safety gate? None: unknown."""
-        self._closed_by = closed_by
         _read_from(self._gate_closed, self._values.gate_causes, closed_by)
-
-    def gate_closed_by(self) -> dict[str, bool | None]:
-        """The same answers as the metric, for /readyz."""
-        return {str(cause): is_closed for cause, is_closed in self._closed_by().items()}
 
     def set_workers(self, counts: Mapping[Label, int] | None) -> None:
         """Number of workers by availability, without those without a heartbeat for a day; None: unknown."""

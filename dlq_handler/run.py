@@ -136,7 +136,6 @@ def _report_shadow(replica: Replica) -> None:
     queue = replica.settings.dlq_handler.shadow.queue
     log.warning("shadow.started", queue=queue, setting="dlq_handler.shadow.enabled")
     replica.metrics.shadow.set(1)
-    replica.readiness.note("shadow", f"dry run: decides on copies from {queue}, changes nothing")
 
 
 async def _prepare(replica: Replica, stop: asyncio.Event) -> None:

@@ -25,7 +25,6 @@ from dlq_handler.diagnosis.ask_replica import RemoteGate
 from dlq_handler.diagnosis.collector import ViewCollector
 from dlq_handler.diagnosis.doctor import Doctor
 from dlq_handler.endings.writers import LiveWriter
-from dlq_handler.health import Readiness
 from dlq_handler.operations.operation import Actor, Client
 from dlq_handler.operations.operations import LONGEST_COMMENT, Changed, Impossible, Operations
 from dlq_handler.rooms import new_metrics
@@ -59,13 +58,12 @@ async def open_operations(settings: Settings) -> AsyncIterator[tuple[Operations,
 
 def reprocessor_of(settings: Settings, database: Database) -> Reprocessor:
     """Without a relay: a completion event waits in the outbox until a replica publishes it."""
-    # A command answers no probe and no scrape: what the services report here is not read.
-    own, metrics, readiness = settings.dlq_handler, new_metrics(), Readiness()
+    # A command answers no scrape: what the services count here is not read.
+    own, metrics = settings.dlq_handler, new_metrics()
     gate = Gate(
         database,
         own.gate,
         unavailable_after_seconds=settings.worker_unavailable_after_seconds,
-        readiness=readiness,
         metrics=metrics,
     )
     brake = Brake(
@@ -73,7 +71,6 @@ def reprocessor_of(settings: Settings, database: Database) -> Reprocessor:
         own.brake,
         batch_size=own.batch.size,
         replica=settings.replica,
-        readiness=readiness,
         metrics=metrics,
     )
     recorder = LetterRecorder(
@@ -85,15 +82,12 @@ def reprocessor_of(settings: Settings, database: Database) -> Reprocessor:
     return Reprocessor(database, LiveWriter(gate, brake, relay=None), recorder)
 
 
-def observe_worker_queues(
-    settings: Settings, admin: AdminConnection, *, probes_ttl: bool = True
-) -> WorkerQueueObserver:
+def observe_worker_queues(settings: Settings, admin: AdminConnection) -> WorkerQueueObserver:
     return WorkerQueueObserver(
         admin,
         api=management_api_of(settings),
         names=settings.worker_queues,
         confirm_after_seconds=settings.dlq_handler.monitor.confirm_after_seconds,
-        probes_ttl=probes_ttl,
     )
 
 

@@ -164,7 +164,7 @@ async def _answers(
 ) -> AsyncGenerator[Answer, None]:
     """Over one connection to each server: the broker logs every new one."""
     async with open_database(settings) as database, AsyncExitStack() as opened:
-        collect = _lazy_collect(settings, opened)
+        collect = collect_when_needed(settings, opened)
         while True:
             with patience(_ASKING) if is_patient else nullcontext():
                 view, diagnoses = await observe(database, collect)
@@ -174,11 +174,11 @@ async def _answers(
 
 async def _answer_once(settings: Settings) -> Answer:
     async with open_database(settings) as database, AsyncExitStack() as opened:
-        view, diagnoses = await observe(database, _lazy_collect(settings, opened))
+        view, diagnoses = await observe(database, collect_when_needed(settings, opened))
     return Answer(at=view.at, diagnoses=diagnoses)
 
 
-def _lazy_collect(settings: Settings, opened: AsyncExitStack) -> Callable[[], Awaitable[View]]:
+def collect_when_needed(settings: Settings, opened: AsyncExitStack) -> Callable[[], Awaitable[View]]:
     """Connects once, at the first call. The libraries of the broker take as long to import as a shared view to read."""
     collector = None
 

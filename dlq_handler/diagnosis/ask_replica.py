@@ -7,14 +7,23 @@ packets. A process that accepts the connection and does not answer hangs.
 import asyncio
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import httpx
+from pydantic import TypeAdapter
 
 from dlq_handler.diagnosis.view import GateFact, Unknown, UnknownCause
 from dlq_handler.errors import Unavailable
-from dlq_handler.safety.gate import GateCause
+from dlq_handler.safety.gate import GateCause, GateState
 from dlq_handler.safety.gate_service import Gate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Readyz:
+    """What is read of the answer."""
+
+    gate: GateState
 
 
 class AskedGate(Protocol):
@@ -35,7 +44,7 @@ class OwnGate:
         self._gate = gate
 
     async def ask(self) -> GateFact | Unknown:
-        return await ask_own_gate(self._gate)
+        return gate_fact(await self._gate.read_state())
 
     @property
     def watched_seconds(self) -> float:
@@ -55,15 +64,20 @@ class RemoteGate:
         return await ask_for_gate(self._base_url)
 
 
-async def ask_own_gate(gate: Gate) -> GateFact | Unknown:
-    state = await gate.read_state()
+def gate_fact(state: GateState) -> GateFact | Unknown:
     if state.unknown_explanation is not None:
         return Unknown(state.unknown_explanation, UnknownCause.REPLICA_UNSURE)
-    return GateFact(causes=tuple(state.causes), explanation="; ".join(state.causes.values()) or None)
+    # Every process begins with a young connection.
+    closed_at = [at for cause, at in state.closed_at.items() if cause is not GateCause.YOUNG_LINK]
+    return GateFact(
+        causes=tuple(state.causes),
+        explanation="; ".join(state.causes.values()) or None,
+        since=min(closed_at, default=None),
+    )
 
 
 async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateFact | Unknown:
-    """Its /readyz has the causes, and the words for them in its notes."""
+    """Its /readyz has the state of its gate."""
     is_connected = False
 
     async def trace(event: str, _info: Mapping[str, Any]) -> None:
@@ -77,27 +91,22 @@ async def ask_for_gate(base_url: str, *, timeout_seconds: float = 2.0) -> GateFa
             asyncio.timeout(timeout_seconds),
             httpx.AsyncClient(trust_env=False, verify=False, timeout=timeout_seconds) as client,  # noqa: S501  plain HTTP
         ):
-            # 503 is an answer: not ready, and the notes say why.
-            answer = (await client.get(f"{base_url}/readyz", extensions=traced)).json()
+            # 503 is an answer: not ready.
+            answer = await client.get(f"{base_url}/readyz", extensions=traced)
+            fact = gate_fact(TypeAdapter(_Readyz).validate_json(answer.content).gate)
     except httpx.ConnectError as error:
-        raise Unavailable("sidecar", f"no process listens at {base_url}") from error
+        raise Unavailable("replica", f"no process listens at {base_url}") from error
     except (httpx.TimeoutException, TimeoutError) as error:
         if not is_connected:
             raise Unavailable(
-                "sidecar", f"no connection to {base_url} within {timeout_seconds:g} s"
+                "replica", f"no connection to {base_url} within {timeout_seconds:g} s"
             ) from error
         why = f"the process at {base_url} does not answer within {timeout_seconds:g} s: it hangs"
         return Unknown(why, UnknownCause.REPLICA_HANGS)
     except (httpx.HTTPError, ValueError) as error:
-        raise Unavailable("sidecar", f"{base_url} answers, but not as dlq-handler does") from error
-    match answer:
-        case {"gate_closed_by": dict(closed_by), "notes": dict(notes)}:
-            pass
-        case _:
-            raise Unavailable("sidecar", f"{base_url} answers, but it is not dlq-handler")
-    causes = [cause for cause in GateCause if closed_by.get(cause)]
-    if not causes and closed_by.get(GateCause.RECOVERY) is None:
-        # The note is as old as the last check: of one that hangs it says nothing yet.
-        why = notes.get("gate", "it has not checked the database yet, or not lately")
-        return Unknown(f"the replica at {base_url} answers: {why}", UnknownCause.REPLICA_UNSURE)
-    return GateFact(causes=causes, explanation=notes.get("gate"), replica=base_url)
+        raise Unavailable(
+            "replica", f"{base_url} answers, but not as this version of dlq-handler does"
+        ) from error
+    if isinstance(fact, Unknown):
+        return replace(fact, explanation=f"the replica at {base_url} answers: {fact.explanation}")
+    return replace(fact, replica=base_url)

@@ -181,6 +181,7 @@ def gate(view: View) -> Diagnosis:
             Check.SAFETY_GATE,
             f"The gate is closed, no dead letter is decided: {explanation}.",
             FIT if GateCause.SCHEMA in serious else CHECK_URL,
+            since=fact.since,
             evidence=evidence,
         )
     if serious:
@@ -188,6 +189,7 @@ def gate(view: View) -> Diagnosis:
             Check.SAFETY_GATE,
             f"Decisions that need heartbeats wait: {explanation}.",
             "Find out what set the database's clock. The gate opens by itself.",
+            since=fact.since,
             evidence=evidence,
             headline="Decisions that need heartbeats are paused",
         )

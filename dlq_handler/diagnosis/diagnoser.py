@@ -22,6 +22,7 @@ from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.diagnosis import diagnoses_sql as store
 from dlq_handler.diagnosis import shared_view_sql
 from dlq_handler.diagnosis.answer import answer_of
+from dlq_handler.diagnosis.ask_replica import gate_fact
 from dlq_handler.diagnosis.check_replica import Lacks, Patience
 from dlq_handler.diagnosis.check_services import ServiceFinding, count_services
 from dlq_handler.diagnosis.collector import ViewCollector
@@ -41,10 +42,14 @@ from dlq_handler.diagnosis.view import (
     with_unavailable,
     without_database,
 )
+from dlq_handler.health import Readiness
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import DIAGNOSIS_CHANGED, Topic
 from dlq_handler.loop import every, pause_after
+from dlq_handler.safety.brake import mode_of
 from dlq_handler.safety.brake_service import Brake
+from dlq_handler.safety.gate import GateCause
+from dlq_handler.safety.gate_service import Gate
 from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability
 
@@ -53,6 +58,9 @@ MOST_KEPT = 20
 
 # Longer than an observation may take in which no question has an answer in time.
 TOO_OLD_SECONDS = 90.0
+
+# A connection that is lost and opened all the time must not make this the work of the process.
+LEAST_SECONDS = 2.0
 
 # A replica that stops has no more time for this.
 STOP_SECONDS = 1.0
@@ -85,12 +93,19 @@ class Diagnoser:
         source: QueueConsumer[DeadLetter] | None = None,
         publisher: Publisher | None = None,
         brake: Brake | None = None,
+        gate: Gate | None = None,
+        readiness: Readiness | None = None,
         interval_seconds: float = 10.0,
     ) -> None:
         self._database, self._collector, self._leadership = database, collector, leadership
         self._replica, self._interval_seconds = replica, interval_seconds
         self._patience, self._lacks = patience, Lacks()
-        self._source, self._publisher, self._brake = source, publisher, brake
+        self._source, self._publisher, self._brake, self._gate = source, publisher, brake, gate
+        self._wake = asyncio.Event()
+        if readiness is not None:
+            # A server or the intake was lost, or is back: pages must not show the state before it for an interval.
+            readiness.wake_when_changed(self._wake)
+        self._corrected: Observed | None = None
         self._latest: Observed | None = None
         self._beginnings: dict[Check, datetime] = {}
         self._has_recalled = False
@@ -105,8 +120,9 @@ class Diagnoser:
     def latest(self) -> Observed | None:
         """None: before the first observation.
 
-        An outage of the database that was found since then is included, and a change of the brake. An observation that
-        is too old counts as unknown: observations that fail, for whatever reason, must not leave green what was green.
+        What this replica found since then by itself is included: an outage of the database, a change of the brake or
+        of its safety gate. An observation that is too old counts as unknown: observations that fail, for whatever
+        reason, must not leave green what was green.
         """
         seen = self._latest
         if seen is None:
@@ -116,10 +132,10 @@ class Diagnoser:
             view = without_database(
                 seen.view, error=outage.what, is_unreachable=outage.is_unreachable, since=outage.since
             )
-            return replace(seen, view=view, diagnoses=dated(diagnose(view), self._beginnings, at=seen.at)[0])
+            return self._diagnosed(seen, self._with_own_state(view))
         age = monotonic_seconds() - seen.taken_at
         if age <= max(TOO_OLD_SECONDS, shared_view_sql.VALID_INTERVALS * self._pause_seconds):
-            return self._with_current_brake(seen)
+            return self._diagnosed(seen, self._with_own_state(seen.view))
         why = f"the last observation was {in_units(age)} ago; the log of {self._replica} gives the reason"
         view = outdated(seen.view, why)
         return replace(seen, view=view, diagnoses=diagnose(view))
@@ -128,15 +144,29 @@ class Diagnoser:
     def latest(self, seen: Observed | None) -> None:
         self._latest = seen
 
-    def _with_current_brake(self, seen: Observed) -> Observed:
-        """The brake is read every two seconds: a page must not show a trip, or a release, an interval late."""
-        fact, recent = seen.view.brake, None if self._brake is None else self._brake.recent_view()
-        if recent is None or not isinstance(fact, BrakeFact) or recent.now <= fact.view.now:
+    def _with_own_state(self, view: View) -> View:
+        """Brake and gate are read every two seconds: a page must not show a trip, or a release, an interval late."""
+        fact, recent = view.brake, None if self._brake is None else self._brake.recent_view()
+        if recent is not None and isinstance(fact, BrakeFact) and recent.now > fact.view.now:
+            # A hold also ends by itself, which changes the mode and no state.
+            modes = mode_of(recent, fact.policy), mode_of(fact.view, fact.policy)
+            if recent.state != fact.view.state or modes[0] is not modes[1]:
+                view = replace(view, brake=replace(fact, view=recent))
+        gate = None if self._gate is None else gate_fact(self._gate.state)
+        if gate is not None and _causes(gate) != _causes(view.gate):
+            view = replace(view, gate=gate)
+        return view
+
+    def _diagnosed(self, seen: Observed, view: View) -> Observed:
+        """`seen`, if nothing has changed since. Diagnosed once for each change, and not for each request."""
+        if view is seen.view:
             return seen
-        if recent.state == fact.view.state:
-            return seen
-        view = replace(seen.view, brake=replace(fact, view=recent))
-        return replace(seen, view=view, diagnoses=dated(diagnose(view), self._beginnings, at=seen.at)[0])
+        known = self._corrected
+        if known is None or known.view != view:
+            diagnoses = dated(diagnose(view), self._beginnings, at=seen.at)[0]
+            known = replace(seen, view=view, diagnoses=diagnoses)
+            self._corrected = known
+        return known
 
     def count_services(self) -> Mapping[ServiceFinding, int | None]:
         """Services of the host that have to be restarted, as last observed; empty before the first observation."""
@@ -144,7 +174,7 @@ class Diagnoser:
         return {} if seen is None else count_services(seen.view)
 
     async def run(self, stop: asyncio.Event) -> None:
-        await every(self._interval_seconds, self._paced, stop, name="diagnoser")
+        await every(self._interval_seconds, self._paced, stop, name="diagnoser", wake=self._wake)
         if self._leadership.is_leader:
             # Without the database the view becomes too old by itself.
             await answer_of(
@@ -154,7 +184,9 @@ class Diagnoser:
     async def _paced(self) -> None:
         """Observe, unless the last observation took so long that it is too early for the next one."""
         age = monotonic_seconds() - self._latest.taken_at if self._latest else self._pause_seconds
-        if age + self._interval_seconds / 2 >= self._pause_seconds:
+        is_slow = self._pause_seconds > self._interval_seconds
+        pause = self._pause_seconds - self._interval_seconds / 2 if is_slow else LEAST_SECONDS
+        if age >= min(pause, self._pause_seconds):
             await self.tick()
 
     async def tick(self) -> None:
@@ -281,3 +313,8 @@ class Diagnoser:
             at=seen.at,
         )
         return seen.at, list(seen.diagnoses)
+
+
+def _causes(gate: GateFact | Unknown) -> frozenset[GateCause] | None:
+    """None: unknown. The explanations have ages in them, which change all the time."""
+    return None if isinstance(gate, Unknown) else frozenset(gate.causes)

@@ -113,6 +113,8 @@ class GateFact:
 
     causes: Sequence[GateCause]
     explanation: str | None = None
+    since: datetime | None = None
+    """When the oldest cause but a young connection began, by the database's clock; None: there is none, or unknown."""
     replica: str = "this replica"
 
 

@@ -57,8 +57,7 @@ class DatabaseWatch:
             self._readiness.report("database", ok=True, detail="answers")
             async with self._database.one_transaction():
                 found = await migrate.check_usable(self._database)
-                self._readiness.report("schema", ok=True, detail="newer" if found.is_newer else "current")
-                self._readiness.note("schema", found.note)
+                self._readiness.report("schema", ok=True, detail=found.note or "current")
                 waiting = await self._count_waiting()
                 missing = await self._read_missing_grants()
             if missing and not self._were_missing:
@@ -72,7 +71,8 @@ class DatabaseWatch:
             raise
         self._count_reconnects()
         self._metrics.set_outbox(waiting.count, waiting.oldest_age_seconds, waiting.unroutable)
-        self._report_grants(missing)
+        # Not a part of readiness: a host may write its history with rights of its own.
+        self._were_missing = bool(missing)
 
     async def _read_missing_grants(self) -> Sequence[str]:
         """Once a minute, and more often while some are missing: rights hardly ever change."""
@@ -96,9 +96,3 @@ class DatabaseWatch:
         for _ in range(self._database.times_back - self._times_back):
             self._metrics.count_reconnect("database")
         self._times_back = self._database.times_back
-
-    def _report_grants(self, missing: Sequence[str]) -> None:
-        """A note only: a host may write its history with rights of its own."""
-        self._were_missing = bool(missing)
-        note = f"missing: {'; '.join(missing)}; `dlq-handler grants` prints what the role needs"
-        self._readiness.note("grants", note if missing else None)

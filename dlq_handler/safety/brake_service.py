@@ -14,7 +14,6 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.errors import Braked, Contended, Unavailable
-from dlq_handler.health import Readiness
 from dlq_handler.loop import MISSED_POLLS
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety import brake_sql as store
@@ -31,7 +30,6 @@ from dlq_handler.safety.options import BrakeOptions
 
 log = structlog.get_logger()
 
-NOTE = "brake"
 
 DELETE_SECONDS = 60.0
 
@@ -53,14 +51,13 @@ class Brake:
         *,
         batch_size: int,
         replica: str,
-        readiness: Readiness,
         metrics: Metrics,
         interval_seconds: float = 2.0,
     ) -> None:
         """`batch_size`: the largest number of executions that one transaction ends."""
         self._database, self._options, self._replica = database, options, replica
         self._batch_size = batch_size
-        self._readiness, self._metrics = readiness, metrics
+        self._metrics = metrics
         self._interval_seconds = interval_seconds
         # Each trip and release is logged once; those before the start of this process are not counted.
         self._has_read = False
@@ -159,7 +156,6 @@ class Brake:
         self._view, self._read_at = view, monotonic_seconds()
         words = in_words(view, self._options)
         self._holding = words if mode is BrakeMode.HOLDING else None
-        self._readiness.note(NOTE, words)
         if mode.is_tripped and state.tripped_at not in self._logged:
             log.error(
                 "brake.tripped",

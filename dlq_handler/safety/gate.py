@@ -6,7 +6,7 @@ count from the jump.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -43,6 +43,8 @@ class GateState:
 
     causes: Mapping[GateCause, str]
     """What closes it, each with an explanation."""
+    closed_at: Mapping[GateCause, datetime] = field(default_factory=dict)
+    """By the database's clock; a cause that is left out: unknown."""
     unknown_explanation: str | None = None
     """None: the state is known."""
 

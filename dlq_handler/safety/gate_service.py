@@ -14,7 +14,6 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.errors import Contended, GateClosed, Unavailable
-from dlq_handler.health import Readiness
 from dlq_handler.host import database_state_sql
 from dlq_handler.loop import MISSED_POLLS
 from dlq_handler.metrics import Metrics
@@ -35,8 +34,6 @@ from dlq_handler.safety.options import GateOptions
 
 log = structlog.get_logger()
 
-NOTE = "gate"
-
 
 class Gate:
     def __init__(
@@ -45,7 +42,6 @@ class Gate:
         options: GateOptions,
         *,
         unavailable_after_seconds: float,
-        readiness: Readiness,
         metrics: Metrics,
         interval_seconds: float = 2.0,
     ) -> None:
@@ -54,9 +50,9 @@ class Gate:
         """
         self._database, self._options = database, options
         self._unavailable_after_seconds = unavailable_after_seconds
-        self._readiness = readiness
         self._interval_seconds = interval_seconds
         self._causes: dict[GateCause, str] = {}
+        self._closed_at: dict[GateCause, datetime] = {}
         # The process clock after the last read.
         self._read_at: float | None = None
         self._clock: ClockReading | None = None
@@ -97,16 +93,20 @@ class Gate:
         # What stops everything stays until the next read.
         return True if cause in self._stopping() else None
 
-    async def read_state(self) -> GateState:
+    @property
+    def state(self) -> GateState:
         """The state to show. It depends on the age of the last read."""
-        if self._read_at is None:
-            # Otherwise the answer during a start would be "unknown".
-            with suppress(Unavailable, Contended):
-                await self.tick()
         explanation = self._why_unknown()
         if explanation is not None and not self._stopping():
             return GateState(causes={}, unknown_explanation=explanation)
-        return GateState(causes=self._causes)
+        return GateState(causes=self._causes, closed_at=self._closed_at)
+
+    async def read_state(self) -> GateState:
+        """As `state`; reads the database if that was never done, because during a start it would be unknown."""
+        if self._read_at is None:
+            with suppress(Unavailable, Contended):
+                await self.tick()
+        return self.state
 
     def check(self) -> None:
         """Raises `GateClosed` while nothing may be decided."""
@@ -145,16 +145,8 @@ class Gate:
             self._distrust_heartbeats(GateCause.CLOCK_JUMP, f"the database's clock jumped by {jumped:+.0f} s")
 
     async def tick(self) -> None:
-        try:
-            async with self._database.transaction() as tx:
-                await self.read(tx)
-        except (Unavailable, Contended):
-            self.note_unread()
-            raise
-
-    def note_unread(self) -> None:
-        """The database did not answer."""
-        self._report()
+        async with self._database.transaction() as tx:
+            await self.read(tx)
 
     async def read(self, tx: Transaction) -> None:
         asked_at = monotonic_seconds()
@@ -192,6 +184,8 @@ class Gate:
         if explanation is not None:
             # Replaced, not changed: metrics are read in another thread.
             self._causes = self._causes | {cause: explanation}
+            if self._clock is not None:
+                self._closed_at = {cause: self._clock.database_time} | self._closed_at
             if not was_closed and cause is GateCause.YOUNG_LINK:
                 # Every process starts like this.
                 log.info("gate.closed", cause=cause.value, explanation=explanation)
@@ -199,15 +193,8 @@ class Gate:
                 log.warning("gate.closed", cause=cause.value, explanation=explanation)
         elif was_closed:
             self._causes = {one: other for one, other in self._causes.items() if one is not cause}
+            self._closed_at = {one: at for one, at in self._closed_at.items() if one is not cause}
             log.info("gate.opened", cause=cause.value)
-        self._report()
-
-    def _report(self) -> None:
-        explanation = self._why_unknown()
-        causes = self._causes if explanation is None else self._stopping()
-        self._readiness.note(
-            NOTE, "; ".join([*causes.values(), *([explanation] if explanation else [])]) or None
-        )
 
     def _stopping(self) -> dict[GateCause, str]:
         return {cause: explanation for cause, explanation in self._causes.items() if cause.stops_everything}

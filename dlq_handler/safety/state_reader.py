@@ -48,7 +48,6 @@ class StateReader:
                 await self._brake.read(tx)
                 ids = await read_worker_ids(tx)
         except (Unavailable, Contended):
-            self._gate.note_unread()
             self._brake.note_unread()
             raise
         self._read_at = monotonic_seconds()

@@ -14,7 +14,6 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.errors import Contended, Unavailable
-from dlq_handler.health import Readiness
 from dlq_handler.host.workers_sql import read_fleet
 from dlq_handler.loop import Pace, every
 from dlq_handler.metrics import Metrics
@@ -26,9 +25,7 @@ from dlq_handler.topology.canary import (
     choose_due,
     count_by_state,
     decide_canaries,
-    describe_canaries,
     longest,
-    worst_of,
 )
 from dlq_handler.topology.canary_sender import CanaryRefused, CanarySender
 from dlq_handler.topology.intake_watch import IntakeWatch
@@ -37,8 +34,6 @@ from dlq_handler.topology.options import ROUND_SIZE, CanaryOptions
 from dlq_handler.workers.availability import HISTORY_AFTER_SECONDS
 
 log = structlog.get_logger()
-
-NOTE = "canary"
 
 # A missing right may be granted meanwhile. Each attempt leaves a line in the broker's log.
 TRY_REFUSED_AGAIN_SECONDS = 300.0
@@ -59,14 +54,13 @@ class CanaryWatch:
         leadership: Leadership,
         intake: IntakeWatch,
         keeper: TopologyKeeper,
-        readiness: Readiness,
         metrics: Metrics,
     ) -> None:
         self._database, self._sender, self._options = database, sender, options
         self._leadership, self._intake, self._keeper = leadership, intake, keeper
-        self._readiness, self._metrics = readiness, metrics
+        self._metrics = metrics
         self._lost: set[int] = set()
-        self._refused: str | None = None
+        self._is_refused = False
         self._refused_until = float("-inf")
         self._pace = Pace(most_seconds=MOST_ROUND_SECONDS)
         self._sent_at = monotonic_seconds() - options.round_seconds
@@ -84,15 +78,13 @@ class CanaryWatch:
     async def tick(self) -> None:
         if not self._leadership.is_leader:
             self._metrics.set_canaries(None)
-            self._readiness.note(NOTE, None)
             return
         try:
             async with self._database.one_transaction():
                 fleet = await read_fleet(self._database, heard_within_seconds=HISTORY_AFTER_SECONDS)
                 probes = await store.read_probes(self._database, self._sender.queue)
-        except (Unavailable, Contended) as error:
+        except (Unavailable, Contended):
             self._metrics.set_canaries(None)
-            self._readiness.note(NOTE, f"unknown: {error}")
             raise
         # A worker that has just registered has no broken route yet.
         workers = [one.id for one in fleet if one.id in self._keeper.bound_workers]
@@ -122,12 +114,12 @@ class CanaryWatch:
         try:
             await self._sender.send(due)
         except CanaryRefused as refused:
-            if self._refused is None:
+            if not self._is_refused:
                 log.warning("canary.refused", error=str(refused), setting="dlq_handler.canary.enabled")
-            self._refused = str(refused)
+            self._is_refused = True
             self._refused_until = monotonic_seconds() + TRY_REFUSED_AGAIN_SECONDS
             return
-        self._refused = None
+        self._is_refused = False
 
     def _report(self, canaries: Sequence[WorkerCanary]) -> None:
         self._metrics.set_canaries(
@@ -135,8 +127,6 @@ class CanaryWatch:
             oldest_age_seconds=longest(one.seen_seconds_ago for one in canaries),
             slowest_seconds=longest(one.took_seconds for one in canaries),
         )
-        words = f"{worst_of(canaries)}: {describe_canaries(canaries)}"
-        self._readiness.note(NOTE, f"{words}; {self._refused}" if self._refused else words)
         lost = {one.worker_id for one in canaries if one.state is CanaryState.LOST}
         arrived = {one.worker_id for one in canaries if one.state is CanaryState.OK}
         went, returned = lost - self._lost, self._lost & arrived

@@ -24,8 +24,6 @@ from dlq_handler.topology.consumers import count_unacknowledged
 
 log = structlog.get_logger()
 
-OTHER_CONSUMER = "other_consumer"
-
 
 class IntakeWatch:
     def __init__(
@@ -129,13 +127,6 @@ class IntakeWatch:
         if others is not None and others != self._last_others:
             log.warning("intake.shared", queue=self._source.queue, consumers=consumers, others=others)
         self._last_others = others
-        self._readiness.note(
-            OTHER_CONSUMER,
-            f"{others} on {self._source.queue}: a stock executor publishes no completion event and drops dead letters "
-            "on a database error; set dlq_handler.intake.queue to a separate queue"
-            if others is not None
-            else None,
-        )
 
     def _others(self) -> str | None:
         """A description of other consumers; None: only dlq-handler replicas consume."""

@@ -15,15 +15,19 @@ from contextlib import contextmanager
 from functools import partial
 
 import uvicorn
+from pydantic_core import to_jsonable_python
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from dlq_handler.diagnosis.diagnoser import Diagnoser
+from dlq_handler.diagnosis.diagnosis import Health
 from dlq_handler.health import Readiness
 from dlq_handler.loop import Service
 from dlq_handler.metrics import CONTENT_TYPE, Metrics
+from dlq_handler.safety.gate_service import Gate
 from dlq_handler.tasks import task_group
 from dlq_handler.web.connections import BACKLOG, BoundedProtocol, Connections, Limits
 from dlq_handler.web.guard import LARGEST_BODY_BYTES
@@ -211,7 +215,9 @@ class WebServer:
         await self._world.database.dispose()
 
 
-def ops_app(readiness: Readiness, metrics: Metrics) -> Starlette:
+def ops_app(readiness: Readiness, metrics: Metrics, gate: Gate, diagnoser: Diagnoser) -> Starlette:
+    """No request asks a server: every answer is what the services know."""
+
     async def healthz(_: Request) -> Response:
         stalls = readiness.liveness.stalls()
         if not stalls:
@@ -227,14 +233,20 @@ def ops_app(readiness: Readiness, metrics: Metrics) -> Starlette:
         return JSONResponse({"status": "stalled", "loops": loops}, status_code=503)
 
     async def readyz(_: Request) -> Response:
-        checks = {part: {"ok": check.ok, "detail": check.detail} for part, check in readiness.checks.items()}
+        observed = diagnoser.latest
         content = {
             "ready": readiness.is_ready,
-            "checks": checks,
-            "gate_closed_by": metrics.gate_closed_by(),
-            "notes": dict(readiness.notes),
+            "checks": readiness.checks,
+            "gate": gate.state,
+            "observed_at": observed and observed.at,
+            # Of the view that `status`, pages and API show. None of these makes the replica unready.
+            "diagnoses": [one for one in observed.diagnoses if one.health is not Health.OK]
+            if observed
+            else [],
         }
-        return JSONResponse(content, status_code=200 if readiness.is_ready else 503)
+        return JSONResponse(
+            to_jsonable_python(content, fallback=str), status_code=200 if content["ready"] else 503
+        )
 
     async def exposition(_: Request) -> Response:
         return Response(metrics.exposition(), media_type=CONTENT_TYPE)

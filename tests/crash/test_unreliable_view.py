@@ -90,7 +90,8 @@ async def is_closed(world: CrashWorld, sidecar: SidecarProcess, cause: str, word
     """The safety gate and the intake are closed: no consumer, and every dead letter is ready in the queue."""
     status, answer = await sidecar.readyz()
     assert status == 503
-    assert words in answer["notes"].get("gate", "")
+    assert words in answer["gate"]["causes"].get(cause, "")
+    assert words in (await sidecar.problems()).get("safety gate", "")
     assert words in answer["checks"]["consumer"]["detail"]
     assert (await sidecar.metrics())[f'dlq_handler_gate_closed{{cause="{cause}"}}'] == 1
     return await world.letters_ready() == LETTERS and await world.consumers() == 0

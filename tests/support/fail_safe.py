@@ -1,7 +1,6 @@
 """A brake and a gate for tests: each knob has the value that keeps it out of a test about something else."""
 
 from dlq_handler.database.engine import Database
-from dlq_handler.health import Readiness
 from dlq_handler.metrics import Metrics
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.brake_service import Brake
@@ -16,7 +15,6 @@ def a_brake(
     hold_seconds: float = 600,
     batch_size: int = 500,
     replica: str = "test",
-    readiness: Readiness | None = None,
     metrics: Metrics | None = None,
 ) -> Brake:
     return Brake(
@@ -24,7 +22,6 @@ def a_brake(
         BrakeOptions(max_decisions_per_minute=limit, hold_seconds=hold_seconds),
         batch_size=batch_size,
         replica=replica,
-        readiness=readiness or Readiness(),
         metrics=metrics or new_metrics(),
     )
 
@@ -34,13 +31,11 @@ def a_gate(
     *,
     unknown_percent: int = 0,
     unavailable_after_seconds: float = 90,
-    readiness: Readiness | None = None,
     metrics: Metrics | None = None,
 ) -> Gate:
     return Gate(
         store,
         GateOptions(unknown_percent=unknown_percent),
         unavailable_after_seconds=unavailable_after_seconds,
-        readiness=readiness or Readiness(),
         metrics=metrics or new_metrics(),
     )

@@ -104,6 +104,11 @@ class SidecarProcess:
         """(0, {}) while nothing listens."""
         return await self._ask("/readyz")
 
+    async def problems(self) -> dict[str, str]:
+        """What /readyz says of the view: an explanation for each check that is not ok."""
+        _, answer = await self.readyz()
+        return {one["check"]: one["explanation"] for one in answer.get("diagnoses", ())}
+
     async def healthz(self) -> tuple[int, dict[str, Any]]:
         return await self._ask("/healthz")
 

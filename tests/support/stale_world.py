@@ -17,7 +17,6 @@ from dlq_handler.endings.options import OutboxOptions, RecordOptions
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.endings.writers import LiveWriter, ShadowWriter
 from dlq_handler.errors import Unavailable
-from dlq_handler.health import Readiness
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate_service import Gate
@@ -131,7 +130,6 @@ class Replica:
             store,
             GateOptions(unknown_percent=0),
             unavailable_after_seconds=90,
-            readiness=Readiness(),
             metrics=self.metrics,
         )
         self.leadership = Leadership(

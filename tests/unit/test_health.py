@@ -2,17 +2,28 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import cast
 
 import httpx
 import pytest
+from starlette.types import ASGIApp
 
 from dlq_handler import health as module
+from dlq_handler.diagnosis.diagnose import diagnose
+from dlq_handler.diagnosis.diagnoser import Diagnoser, Observed
+from dlq_handler.diagnosis.view import BrokerFact
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Liveness, Readiness, Stall, beat, beating, bounded, heartbeat, locked
 from dlq_handler.loop import every, first_of
 from dlq_handler.rooms import new_metrics
+from dlq_handler.safety.gate import GateCause, GateState
+from dlq_handler.safety.gate_service import Gate
 from dlq_handler.web.listeners import ops_app
 from tests.support.eventually import eventually
+from tests.support.views import NOW, a_view
+
+OPEN = GateState(causes={})
 
 
 class Clock:
@@ -45,8 +56,22 @@ async def beats_pass(beats: int) -> None:
     await passed.wait()
 
 
+def an_ops_app(readiness: Readiness, *, gate: GateState = OPEN, observed: Observed | None = None) -> ASGIApp:
+    return ops_app(
+        readiness,
+        new_metrics(),
+        cast("Gate", SimpleNamespace(state=gate)),
+        cast("Diagnoser", SimpleNamespace(latest=observed)),
+    )
+
+
+async def readyz(app: ASGIApp) -> httpx.Response:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://ops") as client:
+        return await client.get("/readyz")
+
+
 async def healthz(liveness: Liveness) -> httpx.Response:
-    app = ops_app(Readiness(liveness=liveness), new_metrics())
+    app = an_ops_app(Readiness(liveness=liveness))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://ops") as client:
         return await client.get("/healthz")
 
@@ -196,3 +221,35 @@ async def test_a_beat_is_of_the_loop_that_the_code_works_for(liveness: Liveness,
 async def test_where_nothing_watches_a_heartbeat_does_nothing() -> None:
     with heartbeat("command"), beating(1):
         beat()
+
+
+async def test_readyz_has_the_parts_the_gate_and_what_is_wrong_in_the_view() -> None:
+    readiness = Readiness()
+    before = (await readyz(an_ops_app(readiness))).json()
+    assert (before["ready"], before["observed_at"], before["diagnoses"]) == (False, None, [])
+    assert set(before["checks"]) == {"broker", "consumer", "database", "schema"}
+
+    for part in before["checks"]:
+        readiness.report(part, ok=True, detail="fine")
+    closed = GateState(causes={GateCause.CLOCK_JUMP: "it jumped"}, closed_at={GateCause.CLOCK_JUMP: NOW})
+    view = a_view(broker=BrokerFact(error="no route to host"))
+    observed = Observed(view=view, diagnoses=diagnose(view), at=NOW, taken_at=0.0)
+    answer = await readyz(an_ops_app(readiness, gate=closed, observed=observed))
+
+    assert answer.status_code == 200, "the view makes no replica unready"
+    shown = answer.json()
+    assert shown["checks"]["broker"] == {"ok": True, "detail": "fine"}
+    assert shown["gate"]["causes"] == {"clock_jump": "it jumped"}
+    [broker] = [one for one in shown["diagnoses"] if one["check"] == "broker"]
+    assert (broker["health"], "no route to host" in broker["explanation"]) == ("problem", True)
+    assert "ok" not in {one["health"] for one in shown["diagnoses"]}
+
+
+def test_a_part_that_becomes_ready_or_unready_wakes_who_waits_and_a_repetition_does_not() -> None:
+    readiness, wake, woken = Readiness(), asyncio.Event(), []
+    readiness.wake_when_changed(wake)
+    for ok in (False, True, True, False):
+        readiness.report("broker", ok=ok, detail="as it is")
+        woken.append(wake.is_set())
+        wake.clear()
+    assert woken == [False, True, False, True]

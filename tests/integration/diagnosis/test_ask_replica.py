@@ -3,24 +3,41 @@
 import asyncio
 import socket
 from contextlib import ExitStack
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from dlq_handler.diagnosis.ask_replica import ask_for_gate
+from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.diagnosis.view import GateFact, Unknown, UnknownCause
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.rooms import new_metrics
-from dlq_handler.safety.gate import GateCause
+from dlq_handler.safety.gate import GateCause, GateState
+from dlq_handler.safety.gate_service import Gate
 from dlq_handler.web.listeners import Listener, ops_app
 from sandbox.servers.ports import free_port
+from tests.support.builders import NOON
 from tests.support.eventually import eventually
 
+HOUR = timedelta(hours=1)
 
-async def test_a_sidecar_that_has_not_looked_does_not_say_that_its_gate_is_open() -> None:
-    readiness, metrics, stop = Readiness(), new_metrics(), asyncio.Event()
+
+async def test_a_replica_that_has_not_read_the_database_does_not_say_that_its_gate_is_open() -> None:
+    gate, stop = (
+        SimpleNamespace(state=GateState(causes={}, unknown_explanation="not read yet")),
+        asyncio.Event(),
+    )
     listener = Listener(host="127.0.0.1", port=0, setting="test")
     url = f"http://127.0.0.1:{listener.port}"
+    app = ops_app(
+        Readiness(), new_metrics(), cast("Gate", gate), cast("Diagnoser", SimpleNamespace(latest=None))
+    )
 
     async def is_serving() -> bool:
         try:
@@ -29,21 +46,42 @@ async def test_a_sidecar_that_has_not_looked_does_not_say_that_its_gate_is_open(
             return False
 
     async with asyncio.TaskGroup() as serving:
-        serving.create_task(listener.run(stop, ops_app(readiness, metrics)))
+        serving.create_task(listener.run(stop, app))
         try:
             await eventually(is_serving)
-            unlooked = await ask_for_gate(url)
-            metrics.read_gate_from(lambda: dict.fromkeys(GateCause, False))
+            unread = await ask_for_gate(url)
+            gate.state = GateState(causes={})
             open_gate = await ask_for_gate(url)
-            metrics.read_gate_from(lambda: {GateCause.RECOVERY: True})
+            gate.state = GateState(
+                causes={GateCause.RECOVERY: "a standby", GateCause.YOUNG_LINK: "connected for 3 s"},
+                closed_at={GateCause.RECOVERY: NOON, GateCause.YOUNG_LINK: NOON - HOUR},
+            )
             closed = await ask_for_gate(url)
         finally:
             stop.set()
 
-    why = "it has not checked the database yet, or not lately"
-    assert unlooked == Unknown(f"the replica at {url} answers: {why}", UnknownCause.REPLICA_UNSURE)
-    assert open_gate == GateFact(causes=[], replica=url)
-    assert closed == GateFact(causes=[GateCause.RECOVERY], replica=url)
+    assert unread == Unknown(f"the replica at {url} answers: not read yet", UnknownCause.REPLICA_UNSURE)
+    assert open_gate == GateFact(causes=(), replica=url)
+    assert closed == GateFact(
+        causes=(GateCause.RECOVERY, GateCause.YOUNG_LINK),
+        explanation="a standby; connected for 3 s",
+        since=NOON,
+        replica=url,
+    )
+
+
+async def test_a_program_that_is_not_dlq_handler_is_not_taken_for_it() -> None:
+    async def answer(_: object) -> Response:
+        return JSONResponse({"ready": True})
+
+    listener, stop = Listener(host="127.0.0.1", port=0, setting="test"), asyncio.Event()
+    async with asyncio.TaskGroup() as serving:
+        serving.create_task(listener.run(stop, Starlette(routes=[Route("/readyz", answer)])))
+        try:
+            with pytest.raises(Unavailable, match="not as this version of dlq-handler does"):
+                await ask_for_gate(f"http://127.0.0.1:{listener.port}", timeout_seconds=20)
+        finally:
+            stop.set()
 
 
 async def test_a_process_that_hangs_is_not_taken_for_no_process() -> None:

@@ -23,6 +23,8 @@ from dlq_handler.health import Readiness
 from dlq_handler.history import events_sql
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.brake_service import Brake
+from dlq_handler.safety.gate import GateCause, GateState
+from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.options import MonitorOptions
 from tests.support.eventually import eventually
@@ -321,6 +323,67 @@ async def test_a_trip_of_the_brake_is_shown_before_the_next_observation(store: D
     replica.diagnoser._brake = cast("Brake", SimpleNamespace(recent_view=lambda: later))
 
     assert (replica.seen.diagnoses[0].check, replica.seen.diagnoses[0].since) == ("brake", NOW)
+
+
+async def test_a_hold_of_the_brake_that_ends_is_shown_before_the_next_observation(store: Database) -> None:
+    replica = Replica(store)
+    holding = a_brake(tripped_at=NOW, tripped_by="one", hold_until=NOW + MINUTE)
+    await replica.look(brake=holding)
+    assert "nothing is ended" in replica.seen.diagnoses[0].explanation
+    over = replace(holding.view, now=NOW + 2 * MINUTE)
+    replica.diagnoser._brake = cast("Brake", SimpleNamespace(recent_view=lambda: over))
+
+    assert "are ended in a minute now" in replica.seen.diagnoses[0].explanation
+
+
+async def test_a_gate_that_closes_is_shown_at_once_and_diagnosed_once(store: Database) -> None:
+    replica = Replica(store)
+    assert (await replica.look()).health is Health.OK
+    gate = SimpleNamespace(state=GateState(causes={}))
+    replica.diagnoser._gate = cast("Gate", gate)
+    assert replica.seen.diagnoses[0].health is Health.OK
+
+    closed_at = NOW + timedelta(seconds=3)
+    gate.state = GateState(
+        causes={GateCause.RECOVERY: "a standby"}, closed_at={GateCause.RECOVERY: closed_at}
+    )
+    assert (replica.seen.diagnoses[0].check, replica.seen.diagnoses[0].since) == (
+        Check.SAFETY_GATE,
+        closed_at,
+    )
+    assert replica.seen is replica.seen, "a page asks for it many times"
+    gate.state = GateState(causes={})
+    assert replica.seen.diagnoses[0].health is Health.OK
+
+
+async def test_a_part_that_is_no_longer_ready_is_observed_at_once(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlq_handler.diagnosis.diagnoser.LEAST_SECONDS", 0.0)
+    view, readiness, stop = a_view(), Readiness(), asyncio.Event()
+    diagnoser = Diagnoser(
+        store,
+        collector_of(lambda: view),
+        leadership=Leadership(store, "leader", holder="one", metrics=new_metrics()),
+        replica="one",
+        patience=PATIENCE,
+        readiness=readiness,
+        interval_seconds=3600,
+    )
+
+    def worst() -> Check | None:
+        return diagnoser.latest.diagnoses[0].check if diagnoser.latest else None
+
+    async with asyncio.TaskGroup() as running:
+        running.create_task(diagnoser.run(stop))
+        try:
+            await eventually(worst)
+            view = a_view(broker=AWAY)
+            readiness.report("broker", ok=True, detail="answers")
+            readiness.report("broker", ok=False, detail="lost")
+            await eventually(lambda: worst() is Check.BROKER)
+        finally:
+            stop.set()
 
 
 async def test_a_restarted_replica_shows_the_last_shared_view_until_it_knows_more(store: Database) -> None:

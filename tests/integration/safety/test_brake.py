@@ -17,13 +17,11 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.errors import Braked, Contended, Unavailable
-from dlq_handler.health import Readiness
 from dlq_handler.host.executions_sql import end_executions, lock_executions
 from dlq_handler.metrics import Metrics
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety import brake_service as service
 from dlq_handler.safety import brake_sql as store_brake
-from dlq_handler.safety.brake_service import NOTE
 from tests.support.builders import a_dead_letter
 from tests.support.deciding import a_reprocessor, letter_ender
 from tests.support.fail_safe import a_brake
@@ -206,10 +204,9 @@ async def test_batches_at_once_trip_it_once_and_go_past_the_limit_by_themselves_
 
 
 async def test_every_replica_logs_a_trip_and_a_release_once(store: Database, host: Host) -> None:
-    readiness, metrics = Readiness(), new_metrics()
-    other = a_brake(store, limit=1, readiness=readiness, metrics=metrics)
+    metrics = new_metrics()
+    other = a_brake(store, limit=1, metrics=metrics)
     await other.tick()
-    assert readiness.notes == {}
     await letter_ender(store, brake=a_brake(store, limit=1, replica="replica-1")).commit(
         await letters_of(host, 2)
     )
@@ -219,7 +216,6 @@ async def test_every_replica_logs_a_trip_and_a_release_once(store: Database, hos
     assert [line["event"] for line in logged] == ["brake.tripped"]
     assert logged[0]["by"] == "replica-1"
     assert logged[0]["log_level"] == "error"
-    assert readiness.notes[NOTE].startswith("tripped by replica-1")
     sample = metrics.registry.get_sample_value
     assert sample("dlq_handler_brake_state") == 1
     assert sample("dlq_handler_brake_trips_total") == 1
@@ -229,7 +225,6 @@ async def test_every_replica_logs_a_trip_and_a_release_once(store: Database, hos
         for _ in range(3):
             await other.tick()
     assert [(line["event"], line["by"]) for line in logged] == [("brake.released", "me@here")]
-    assert readiness.notes[NOTE].startswith("released by me@here")
     assert sample("dlq_handler_brake_state") == 0
 
 

@@ -17,7 +17,7 @@ from dlq_handler.broker.consumer import QueueConsumer
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.rooms import new_metrics
-from dlq_handler.topology.intake_watch import OTHER_CONSUMER, IntakeWatch
+from dlq_handler.topology.intake_watch import IntakeWatch
 from sandbox.servers import RabbitMQ
 from tests.support.builders import an_x_death, read
 from tests.support.eventually import eventually
@@ -101,7 +101,7 @@ async def test_registered_consumer_is_left_in_peace(it: Fixture) -> None:
     await it.watch.tick()
     assert it.source.is_consuming
     assert it.readiness.checks["broker"].ok
-    assert it.readiness.notes == {}
+    assert it.watch.view.others == ()
 
 
 async def test_consumer_that_the_broker_does_not_know_is_given_up(it: Fixture) -> None:
@@ -137,8 +137,7 @@ async def test_missing_consumer_is_noticed_although_others_consume(it: Fixture, 
         await until_listed(it, 2)
         await it.watch.tick()
         assert not it.source.is_consuming
-        assert "'executor.dlq'" in it.readiness.notes[OTHER_CONSUMER]
-        assert "dlq-handler.two" not in it.readiness.notes[OTHER_CONSUMER]
+        assert it.watch.view.others == ("executor.dlq",)
 
 
 async def test_another_replica_is_no_other_consumer(it: Fixture, vhost: str) -> None:
@@ -146,7 +145,7 @@ async def test_another_replica_is_no_other_consumer(it: Fixture, vhost: str) -> 
         await until_listed(it, 2)
         await it.watch.tick()
         assert it.source.is_consuming
-        assert it.readiness.notes == {}
+        assert it.watch.view.others == ()
 
 
 async def test_a_deleted_queue_makes_the_replica_unready(it: Fixture, vhost: str) -> None:

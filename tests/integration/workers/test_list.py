@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,6 +10,11 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
+from dlq_handler.database.engine import Database
+from dlq_handler.database.lease_sql import database_time
+from dlq_handler.diagnosis.shared_view import Observation, encode
+from dlq_handler.diagnosis.shared_view_sql import share
+from dlq_handler.host.worker import QueueObservation
 from sandbox.attune.executor import StockExecutor
 from sandbox.attune.topology import worker_queue
 from sandbox.attune.worker import StockWorker
@@ -16,6 +22,7 @@ from sandbox.servers import RabbitMQ
 from sandbox.servers.ports import free_port
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
+from tests.support.views import a_view, a_worker
 
 Command = Callable[..., SidecarProcess]
 
@@ -109,7 +116,7 @@ async def test_live_late_and_dead_workers_are_listed_with_their_waiting_messages
     assert facts("mute", "availability", "explanation", *counts[:4]) == (
         "unknown",
         "it never sent a heartbeat",
-        False,
+        None,
         None,
         None,
         None,
@@ -131,7 +138,7 @@ async def test_live_late_and_dead_workers_are_listed_with_their_waiting_messages
     assert f"\t{workers['dead']['last_heartbeat']}\t" in rows["dead"]
     assert workers["dead"]["last_heartbeat"].endswith("Z")
     assert "\tnever\t" in rows["mute"]
-    assert "missing" in rows["mute"]
+    assert rows["mute"].count("?") == 4, "hosts keep the rows of dead workers: their queues are not read"
 
 
 async def test_workers_that_have_to_be_restarted_are_marked(
@@ -173,6 +180,27 @@ async def test_workers_that_have_to_be_restarted_are_marked(
     )
 
 
+async def test_while_a_replica_shares_its_view_no_other_server_is_asked(
+    command: Command, fleet: Fleet, database: str
+) -> None:
+    cli = command(ATTUNE__MESSAGE_QUEUE__URL=f"amqp://127.0.0.1:{free_port()}/")
+    code, _, err = await cli.cli("migrate")
+    assert code == 0, err
+    held = QueueObservation(consumers=1, ready=41, unacked=2)
+    shared = Database(database, application_name="leader")
+    view = a_view(workers=[a_worker(number=fleet.live.id, name="live", queue=held)])
+    async with shared.transaction() as tx:
+        at = await database_time(tx)
+        parts = await encode(Observation(view=replace(view, at=at), beginnings={}))
+        await share(tx, parts, at=at, interval_seconds=600, replica="leader")
+    await shared.dispose()
+
+    workers = await listed(cli)
+    assert (workers["live"]["ready"], workers["live"]["unacked"]) == (41, 2)
+    assert workers["late"]["ready"] is None, "it registered after the observation"
+    assert (await cli.cli("workers", "list"))[2] == ""
+
+
 async def test_without_a_broker_the_rest_is_listed_with_a_warning(command: Command, fleet: Fleet) -> None:
     away = command(ATTUNE__MESSAGE_QUEUE__URL=f"amqp://127.0.0.1:{free_port()}/")
 
@@ -212,4 +240,5 @@ async def test_without_a_database_the_exit_code_says_so(command: Command) -> Non
 async def test_help_owns_up_to_deciding_by_age_alone(command: Command) -> None:
     _, out, _ = await command().cli("workers", "list", "--help")
 
+    assert "as the leading replica last observed them" in " ".join(out.lower().replace("│", " ").split())
     assert "the age of the heartbeat alone" in " ".join(out.replace("│", " ").split())

@@ -9,20 +9,20 @@ import pytest
 from structlog.testing import capture_logs
 
 from dlq_handler.database import migrate
-from dlq_handler.diagnosis.ask_replica import ask_own_gate
+from dlq_handler.diagnosis.ask_replica import gate_fact
 from dlq_handler.diagnosis.view import GateFact, Unknown, UnknownCause
 from dlq_handler.errors import GateClosed, Unavailable
-from dlq_handler.health import Readiness
 from dlq_handler.host import database_state_sql
 from dlq_handler.host.database_state_sql import DatabaseState
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety import gate_service as service
-from dlq_handler.safety.gate import GateCause
-from dlq_handler.safety.gate_service import NOTE, Gate
+from dlq_handler.safety.gate import GateCause, GateState
+from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.options import GateOptions
 from tests.support.builders import NOON
 
 LIMIT = 90.0
+OPEN = GateState(causes={})
 
 
 class World:
@@ -37,12 +37,11 @@ class World:
         self.is_away = False
         self.asked_for: list[int] = []
         self.renewals = 0
-        self.readiness, self.metrics = Readiness(), new_metrics()
+        self.metrics = new_metrics()
         self.gate = Gate(
             cast("Any", self),
             GateOptions(unknown_percent=50),
             unavailable_after_seconds=LIMIT,
-            readiness=self.readiness,
             metrics=self.metrics,
         )
 
@@ -115,7 +114,7 @@ async def test_open_gate_lets_everything_through(world: World) -> None:
     world.gate.check()
     world.gate.consider([])
     assert world.gate.knows_workers
-    assert (world.closed(), world.readiness.notes) == (set(), {})
+    assert (world.closed(), world.gate.state) == (set(), OPEN)
 
 
 async def test_standby_stops_everything_and_heartbeats_are_believed_late_after_it(world: World) -> None:
@@ -126,7 +125,7 @@ async def test_standby_stops_everything_and_heartbeats_are_believed_late_after_i
     with pytest.raises(GateClosed, match="standby"):
         world.gate.consider([])
     assert world.closed() == {"recovery"}
-    assert "standby" in world.readiness.notes[NOTE]
+    assert "standby" in world.gate.state.causes[GateCause.RECOVERY]
     assert world.renewals == 1, "connections that a failover left open must not be used again"
     world.is_in_recovery = False
     await world.pass_seconds(2)
@@ -134,12 +133,12 @@ async def test_standby_stops_everything_and_heartbeats_are_believed_late_after_i
     world.gate.check()
     assert world.gate.watched_seconds == 2
     assert world.closed() == {"young_link"}, "the reason must be visible while heartbeats are not used"
-    assert "connected" in world.readiness.notes[NOTE]
+    assert "connected" in world.gate.state.causes[GateCause.YOUNG_LINK]
     await world.pass_seconds(LIMIT - 3)
     assert world.closed() == {"young_link"}
     await world.pass_seconds(1)
     assert world.gate.knows_workers
-    assert (world.closed(), world.readiness.notes) == (set(), {})
+    assert (world.closed(), world.gate.state) == (set(), OPEN)
 
 
 @pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1)])
@@ -150,12 +149,12 @@ async def test_clock_that_jumps_makes_heartbeats_wait_and_nothing_else(world: Wo
     world.gate.check()
     assert world.gate.watched_seconds == 0
     assert world.closed() == {"clock_jump"}
-    assert "jumped" in world.readiness.notes[NOTE]
+    assert "jumped" in world.gate.state.causes[GateCause.CLOCK_JUMP]
     await world.pass_seconds(LIMIT - 1)
     assert world.closed() == {"clock_jump"}
     await world.pass_seconds(1)
     assert world.gate.knows_workers
-    assert (world.closed(), world.readiness.notes) == (set(), {})
+    assert (world.closed(), world.gate.state) == (set(), OPEN)
 
 
 async def test_the_first_reader_of_the_clock_sees_the_jump(world: World) -> None:
@@ -208,7 +207,7 @@ async def test_letters_for_unknown_executions_close_it_until_half_of_them_exist(
     world.existing = 15
     await world.pass_seconds(2)
     world.gate.check()
-    assert (world.closed(), world.readiness.notes) == (set(), {})
+    assert (world.closed(), world.gate.state) == (set(), OPEN)
     await world.pass_seconds(2)
     assert world.asked_for == []
 
@@ -242,7 +241,7 @@ async def test_the_view_has_the_causes_that_closed_it(world: World) -> None:
     world.is_in_recovery = True
     await world.pass_seconds(1)
 
-    seen = await ask_own_gate(world.gate)
+    seen = gate_fact(await world.gate.read_state())
 
     assert isinstance(seen, GateFact)
     assert GateCause.RECOVERY in seen.causes
@@ -252,30 +251,28 @@ async def test_the_view_has_the_causes_that_closed_it(world: World) -> None:
 async def test_before_the_first_read_no_cause_counts_as_open(unlooked: World) -> None:
     unlooked.is_away = True
 
-    assert await ask_own_gate(unlooked.gate) == Unknown(
+    assert gate_fact(await unlooked.gate.read_state()) == Unknown(
         "this replica has not read the database yet", UnknownCause.REPLICA_UNSURE
     )
     assert unlooked.shown() == dict.fromkeys(GateCause, "nan")
 
     unlooked.is_away = False
-    assert await ask_own_gate(unlooked.gate) == GateFact(causes=())
+    assert gate_fact(await unlooked.gate.read_state()) == GateFact(causes=())
     assert unlooked.shown() == dict.fromkeys(GateCause, "0.0")
 
 
 async def test_an_old_read_makes_the_state_unknown(world: World) -> None:
     await world.fail_for_seconds(10)
-    assert await ask_own_gate(world.gate) == GateFact(causes=()), "some looks may fail"
+    assert gate_fact(await world.gate.read_state()) == GateFact(causes=()), "some looks may fail"
 
     await world.fail_for_seconds(1)
-    assert isinstance(seen := await ask_own_gate(world.gate), Unknown)
+    assert isinstance(seen := gate_fact(await world.gate.read_state()), Unknown)
     assert "11 s ago" in seen.explanation
     assert world.shown() == dict.fromkeys(GateCause, "nan")
-    assert "11 s ago" in world.readiness.notes[NOTE]
 
     world.is_away = False
     await world.pass_seconds(2)
     assert world.shown() == dict.fromkeys(GateCause, "0.0")
-    assert world.readiness.notes == {}
 
 
 async def test_a_scrape_knows_how_old_the_look_is_while_the_next_one_hangs(world: World) -> None:
@@ -291,7 +288,7 @@ async def test_a_cause_that_stops_everything_stays_until_the_next_read(world: Wo
     await world.pass_seconds(2)
     await world.fail_for_seconds(20)
 
-    assert isinstance(seen := await ask_own_gate(world.gate), GateFact)
+    assert isinstance(seen := gate_fact(await world.gate.read_state()), GateFact)
     assert GateCause.RECOVERY in seen.causes
     assert world.shown() == dict.fromkeys(GateCause, "nan") | {"recovery": "1.0"}
     with pytest.raises(GateClosed, match="standby"):
