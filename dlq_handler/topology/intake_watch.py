@@ -15,6 +15,7 @@ import structlog
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.broker.consumer import QueueConsumer
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.loop import every
@@ -23,6 +24,10 @@ from dlq_handler.topology.canary import IntakeView
 from dlq_handler.topology.consumers import count_unacknowledged
 
 log = structlog.get_logger()
+
+# The management API lists a new consumer one statistics interval late (5 s by default): a replica that has just started
+# is no other consumer.
+LISTED_WITHIN_SECONDS = 15.0
 
 
 class IntakeWatch:
@@ -36,6 +41,7 @@ class IntakeWatch:
         metrics: Metrics,
         may_take: Callable[[], None] = lambda: None,
         interval_seconds: float = 5.0,
+        now: Callable[[], float] = monotonic_seconds,
     ) -> None:
         """`api` may be unavailable, or hide consumers from its user.
 
@@ -44,11 +50,12 @@ class IntakeWatch:
         self._may_take = may_take
         self._source, self._readiness, self._metrics = source, readiness, metrics
         self._api, self._own_tag_prefix = api, own_tag_prefix
-        self._interval_seconds = interval_seconds
+        self._interval_seconds, self._now = interval_seconds, now
         self._last_others: str | None = None
         self._waiting: int | None = None
         self._other_tags: tuple[str, ...] = ()
         self._unseen = 0
+        self._unseen_since: float | None = None
 
     @property
     def view(self) -> IntakeView:
@@ -123,6 +130,10 @@ class IntakeWatch:
             sorted(tag for tag in tags or () if not tag.startswith(self._own_tag_prefix))
         )
         self._unseen = max(0, consumers - 1) if tags is None else 0
+        if not self._unseen:
+            self._unseen_since = None
+        elif self._unseen_since is None:
+            self._unseen_since = self._now()
         others = self._others()
         if others is not None and others != self._last_others:
             log.warning("intake.shared", queue=self._source.queue, consumers=consumers, others=others)
@@ -130,7 +141,7 @@ class IntakeWatch:
 
     def _others(self) -> str | None:
         """A description of other consumers; None: only dlq-handler replicas consume."""
-        if self._unseen:
+        if self._unseen_since is not None and self._now() - self._unseen_since >= LISTED_WITHIN_SECONDS:
             return f"{self._unseen} unidentified consumer(s), dlq-handler replicas or not"
         if self._other_tags:
             return f"other consumer(s) {', '.join(map(repr, self._other_tags[:5]))}"

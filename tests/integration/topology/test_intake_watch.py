@@ -9,6 +9,7 @@ import aio_pika
 import httpx
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
+from structlog.testing import capture_logs
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
@@ -17,7 +18,7 @@ from dlq_handler.broker.consumer import QueueConsumer
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.rooms import new_metrics
-from dlq_handler.topology.intake_watch import IntakeWatch
+from dlq_handler.topology.intake_watch import LISTED_WITHIN_SECONDS, IntakeWatch
 from sandbox.servers import RabbitMQ
 from tests.support.builders import an_x_death, read
 from tests.support.eventually import eventually
@@ -56,7 +57,9 @@ class Fixture:
             own_tag_prefix="dlq-handler.",
             readiness=self.readiness,
             metrics=self.metrics,
+            now=lambda: self.seconds,
         )
+        self.seconds = 0.0
 
     async def is_full(self) -> None:
         async def full() -> bool:
@@ -146,6 +149,19 @@ async def test_another_replica_is_no_other_consumer(it: Fixture, vhost: str) -> 
         await it.watch.tick()
         assert it.source.is_consuming
         assert it.watch.view.others == ()
+
+
+async def test_a_consumer_that_is_not_listed_yet_is_reported_only_later(it: Fixture, vhost: str) -> None:
+    """Another replica has just started, and the management API does not list its consumer for some seconds."""
+    it.watch._api = Away("http://127.0.0.1:1", vhost="/")
+    async with other_consumers(vhost, "dlq-handler.two"):
+        with capture_logs() as log:
+            await it.watch.tick()
+            assert it.watch.view.unseen == 1, "a canary that it may have received is not lost"
+            assert [one["event"] for one in log] == []
+            it.seconds += LISTED_WITHIN_SECONDS
+            await it.watch.tick()
+            assert [one["event"] for one in log] == ["intake.shared"]
 
 
 async def test_a_deleted_queue_makes_the_replica_unready(it: Fixture, vhost: str) -> None:
