@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dlq_handler.host.names import STOCK_QUEUE
 from dlq_handler.settings import load
 from dlq_handler.settings.keys import Key, known_keys
 from dlq_handler.web.options import LEAST_TOKEN_CHARACTERS
@@ -38,3 +39,5 @@ def test_a_shipped_file_can_be_used(name: str) -> None:
     assert loaded.settings.database.schema_name == "attune"
     assert loaded.settings.worker.heartbeat_interval == 10
     assert not loaded.settings.dlq_handler.worker.reconnects, "Attune's workers never reconnect"
+    queue = loaded.settings.dlq_handler.intake.queue
+    assert queue != STOCK_QUEUE, "a run with this file alone shares no queue with Attune's executor"
