@@ -70,6 +70,17 @@ def test_more_postponed_dead_letters_of_one_execution_than_fit_a_batch_are_all_g
     assert given == list(range(1, count + 1))
 
 
+def test_a_younger_dead_letter_that_is_postponed_for_longer_does_not_delay_an_older_one() -> None:
+    window = DeliveryWindow[AnItem](incarnation=1, prefetch=100, max_bytes=1_000_000)
+    for tag in (1, 2):
+        window.add(tag, AnItem(order_key=7))
+    older, younger = window.take(2, now=0)
+    window.postpone([older], until=5)
+    window.postpone([younger], until=50)
+
+    assert tags(window.take(2, now=6)) == [1]
+
+
 def test_the_window_is_full_when_no_more_can_be_delivered() -> None:
     window = a_window(prefetch=3, letters=2)
     was_full_with_two = window.is_full
