@@ -51,6 +51,30 @@ async def test_a_full_window_is_given_at_once_since_no_more_can_come(
     assert execution_ids(await source.next_batch(timeout_seconds=20)) == [4, 5, 6]
 
 
+async def test_it_is_drained_when_what_was_ready_at_the_opening_is_acknowledged(
+    letterbox: Letterbox, a_source: SourceFactory
+) -> None:
+    await letterbox.put(1, 2, 3)
+    source = a_source(batch_size=3, batch_wait_seconds=FOR_EVER)
+
+    def is_drained() -> bool:
+        return source.drain.undrained_seconds is None
+
+    await source.open()
+    assert not is_drained()
+    batch = await source.next_batch(timeout_seconds=20)
+    await source.acknowledge(batch[:2])
+    await source.count()
+    assert not is_drained(), "one is taken, and not acknowledged"
+    await source.acknowledge(batch[2:])
+    assert is_drained()
+
+    await source.close()
+    assert not is_drained()
+    await source.open()
+    assert is_drained(), "nothing waits"
+
+
 async def test_a_letter_is_read_as_it_arrives(letterbox: Letterbox, a_source: SourceFactory) -> None:
     await letterbox.put(1)
     source = a_source(read=partial(read_dead_letter, body_limit_bytes=10))

@@ -7,12 +7,14 @@ from dlq_handler.dead_letters import reprocess_sql
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
+from dlq_handler.dead_letters.recorder import DeferringRecorder
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.endings.ender import Ender
+from dlq_handler.endings.options import RecordOptions
 from dlq_handler.errors import TooSlow
 from dlq_handler.metrics import Metrics
 from dlq_handler.rooms import new_metrics
-from tests.support.builders import a_dead_letter
+from tests.support.builders import COMPLETIONS, a_dead_letter
 from tests.support.deciding import a_reprocessor, deferring_ender
 from tests.support.host_tables import Host
 
@@ -53,6 +55,18 @@ def counted_outcomes(metrics: Metrics, name: str) -> dict[str, float]:
 async def outcomes(host: Host) -> list[str]:
     rows = await host.session.fetch("SELECT outcome FROM dlq_handler.letter ORDER BY id")
     return [row["outcome"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "own_count", "is_due"), [(4, 0, False), (5, 0, True), (4, 4, False), (0, 5, True)]
+)
+def test_it_is_due_by_the_count_of_the_broker_or_of_this_process(
+    metrics: Metrics, deliveries: int, own_count: int, is_due: bool
+) -> None:
+    options = RecordOptions(replica="test", destination=COMPLETIONS)
+    recorder = DeferringRecorder(options, metrics, after_deliveries=5)
+
+    assert recorder.is_due(a_dead_letter(deliveries=deliveries), own_count=own_count) is is_due
 
 
 async def test_a_deferred_dead_letter_is_decided_from_its_record(
