@@ -71,9 +71,7 @@ class Replica:
         self._address = broker_of(settings, metrics=self.metrics)
         self.link = AdminConnection(self._address)
         self.publisher = Publisher(self._address, publish_timeout_seconds=own.broker.publish_timeout_seconds)
-        self._queues = QueueCounter(
-            self.link, names=management_api_of(settings, timeout_seconds=5.0).queue_names
-        )
+        self._queues = QueueCounter(self.link, api=management_api_of(settings, timeout_seconds=5.0))
 
         # Safety.
         self._brake = Brake(
@@ -221,11 +219,11 @@ class Replica:
         """Those that take up work."""
         watch = IntakeWatch(
             self._consumer,
+            self._writer,
             api=management_api_of(self.settings),
             own_tag_prefix=CONSUMER_TAG_PREFIX,
             readiness=self.readiness,
             metrics=self.metrics,
-            may_take=self._check_may_take,
         )
         # Dead letters on record from an earlier, real run are not for shadow mode to resolve.
         reprocessor = [] if self.settings.is_shadow else [self._reprocessor]
@@ -355,9 +353,3 @@ class Replica:
                 metrics=self.metrics,
             )
         ]
-
-    def _check_may_take(self) -> None:
-        """Raises `Unavailable` while no dead letter may be taken. Shadow mode ends nothing, so no brake holds it."""
-        self._gate.check()
-        if not self.settings.is_shadow:
-            self._brake.check()

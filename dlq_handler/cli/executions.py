@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated
 
 import typer
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
-from dlq_handler.broker.admin.queue_probe import count_queue
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.open import observe_worker_queues
 from dlq_handler.cli.options import LARGEST_ID, ConfigOption, Output, OutputOption
@@ -19,7 +17,6 @@ from dlq_handler.explain.explain import Explanation
 from dlq_handler.explain.explain import explain as explain_execution
 from dlq_handler.explain.records import Records, Waiting
 from dlq_handler.explain.story import Moment
-from dlq_handler.host.names import REQUESTS_QUEUE
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import open_database
 from dlq_handler.settings.servers import broker_of, connection_source_of
@@ -77,7 +74,6 @@ async def _explain(settings: Settings, execution_id: int) -> Explanation | None:
             execution_id,
             settings.explain_policy,
             observer=queues,
-            requests_queue=partial(count_queue, admin, REQUESTS_QUEUE),
             connections=connection_source_of(settings),
         )
     if queues.broker_error is not None:

@@ -1,5 +1,6 @@
 """`dlq-handler topology`: declare the topology, and check whether dead letters arrive."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -76,7 +77,7 @@ async def _check(settings: Settings) -> TopologyReport:
     except Unavailable as error:
         # The broker can be checked without the database, only less precisely, and the report shows that.
         print_warning(str(error))
-    expected = settings.expectation(workers)
+    expected = replace(settings.expectation, worker_ids=workers)
     async with AdminConnection(broker_of(settings)) as link:
         return await check_topology(link, management_api_of(settings), expected)
 

@@ -5,8 +5,8 @@ replica, and with any server down; reads only. Never: decides what any of it mea
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
@@ -67,7 +67,7 @@ class ViewCollector:
         options: CollectorOptions,
         *,
         queues: QueueCounter,
-        expectation: Callable[[frozenset[int] | None], Expectation],
+        expectation: Expectation,
         gate: AskedGate,
         source: QueueConsumer[DeadLetter] | None = None,
     ) -> None:
@@ -84,7 +84,7 @@ class ViewCollector:
             about_broker = servers.create_task(self._collect_from_broker(about_database))
             about_gate = servers.create_task(self.gate())
         database, broker = about_database.result(), about_broker.result()
-        expected = self._expectation(None)
+        expected = self._expectation
         return View(
             at=database.at or datetime.now(UTC),
             ttl_seconds=expected.ttl_ms / 1000,
@@ -122,7 +122,7 @@ class ViewCollector:
         if isinstance(reached, Unknown):
             return _BrokerFacts(broker=BrokerFact(error=reached.explanation))
         ids = None if isinstance(fleet, Unknown) else frozenset(one.worker.id for one in fleet)
-        expected = self._expectation(ids)
+        expected = replace(self._expectation, worker_ids=ids)
         intake = expected.blueprint.intake_queue
         return _BrokerFacts(
             broker=BrokerFact(),

@@ -31,6 +31,9 @@ class Writer(Protocol):
     async def rehearse(self, tx: Transaction) -> None:
         """Change nothing, with every right that is needed. Raises `GateClosed` or `Braked` while nothing is ended."""
 
+    def check(self) -> None:
+        """By the last read, which is seconds old. Raises `GateClosed` or `Braked` while nothing may be taken."""
+
     async def room(self, tx: Transaction) -> int | None:
         """How many executions may be ended; None: any number. Raises `GateClosed` or `Braked`."""
 
@@ -60,6 +63,10 @@ class LiveWriter:
         await executions_sql.rehearse(tx)
         await outbox_sql.rehearse(tx)
         await self._brake.check_now(tx)
+
+    def check(self) -> None:
+        self._gate.check()
+        self._brake.check()
 
     async def room(self, tx: Transaction) -> int | None:
         self._gate.check()
@@ -95,6 +102,9 @@ class RecordsWriter:
 
     async def rehearse(self, tx: Transaction) -> None:
         """It needs no right on the host's tables."""
+
+    def check(self) -> None:
+        """It ends nothing."""
 
     async def room(self, _: Transaction) -> int | None:
         return None
@@ -132,6 +142,9 @@ class ShadowWriter(RecordsWriter):
     async def rehearse(self, tx: Transaction) -> None:
         self._gate.check()
         await executions_sql.rehearse(tx, is_shadow=True)
+
+    def check(self) -> None:
+        self._gate.check()
 
     async def room(self, _: Transaction) -> int | None:
         """It ends nothing, so no brake stops it."""

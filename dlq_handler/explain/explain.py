@@ -3,7 +3,7 @@
 Reads only. Of the broker's queues it asks about one. An answer that it did not get is named.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from dlq_handler.explain.story import Moment, story_of
 from dlq_handler.explain.waiting import EXECUTOR_DOES_NOT_CONSUME, Replicas, waiting_of, worker_note
 from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.executions_sql import read_executions
+from dlq_handler.host.names import REQUESTS_QUEUE
 from dlq_handler.host.story_sql import ExecutionFacts
 from dlq_handler.host.unscheduled_sql import unscheduled_row
 from dlq_handler.host.worker import by_heartbeat
@@ -50,6 +51,9 @@ class QueueObserver(Protocol):
         While it is unknown, the queues of these workers may be asked for theirs.
         """
 
+    async def count_queue(self, queue: str) -> QueueCounts | None:
+        """None: no such queue. Raises `Unavailable`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
@@ -78,7 +82,6 @@ async def explain(
     policy: ExplainPolicy,
     *,
     observer: QueueObserver,
-    requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None = None,
 ) -> Explanation | None:
     """None: no record of it exists. `connections` None: they are no evidence about the processes of workers."""
@@ -87,9 +90,7 @@ async def explain(
         records = await records_of(database, execution_id)
         if records.is_unknown:
             return None
-        waiting = await _waiting(
-            database, records, policy, observer, requests_queue=requests_queue, connections=connections
-        )
+        waiting = await _waiting(database, records, policy, observer, connections=connections)
         reads_left -= 1
         if waiting is not _MOVED or reads_left == 0:
             # Records are masked where they are read; the evidence of this decision is new.
@@ -104,7 +105,6 @@ async def _waiting(
     policy: ExplainPolicy,
     observer: QueueObserver,
     *,
-    requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None,
 ) -> Waiting | None:
     """None: it has ended. `_MOVED`: the row that was decided is not the one that was read."""
@@ -113,9 +113,7 @@ async def _waiting(
         return None
     if execution.status not in set(ExecutionStatus):
         return Waiting(explanation=f"in status {execution.status!r}, which this version does not know")
-    decided = await _decide(
-        database, execution, policy, observer, requests_queue=requests_queue, connections=connections
-    )
+    decided = await _decide(database, execution, policy, observer, connections=connections)
     if decided is None or not _is_same(decided.execution, execution):
         return _MOVED
     replicas = await _replicas(database, policy)
@@ -133,12 +131,11 @@ async def _decide(
     policy: ExplainPolicy,
     observer: QueueObserver,
     *,
-    requests_queue: Callable[[], Awaitable[QueueCounts | None]],
     connections: ConnectionSource | None,
 ) -> _Decided | None:
     """None: the host has no such row."""
     if execution.status in UNSCHEDULED:
-        return await _unscheduled(database, execution.id, policy.limits.monitor, requests_queue)
+        return await _unscheduled(database, execution.id, policy.limits.monitor, observer)
     # As a replica decides that has watched for long enough: the connection of a command is always young.
     watched_seconds = policy.limits.availability.unavailable_after_seconds
     case = await observe_case(
@@ -160,10 +157,10 @@ async def _unscheduled(
     database: Database,
     execution_id: int,
     options: MonitorOptions,
-    requests_queue: Callable[[], Awaitable[QueueCounts | None]],
+    observer: QueueObserver,
 ) -> _Decided | None:
     try:
-        counts = await requests_queue()
+        counts = await observer.count_queue(REQUESTS_QUEUE)
     except Unavailable:
         counts = None
     # One observation stands for those of the whole quiet time: a replica has observed the queue for that long.

@@ -214,11 +214,11 @@ class Settings(BaseSettings):
             workers=self.worker_queues,
         )
 
-    def expectation(self, worker_ids: frozenset[int] | None) -> Expectation:
-        """What a check of the broker compares it with; `worker_ids` None: the database does not answer."""
+    @property
+    def expectation(self) -> Expectation:
+        """What a check of the broker compares it with, but for the ids of the workers."""
         return Expectation(
             blueprint=self.blueprint,
-            worker_ids=worker_ids,
             ttl_ms=self.message_queue.rabbitmq.worker_queue_ttl_ms,
             own_consumer_tag_prefix=CONSUMER_TAG_PREFIX,
         )

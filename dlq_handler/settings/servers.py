@@ -84,7 +84,7 @@ def view_collector(
     has none of them.
     """
     api = management_api_of(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
-    queues = queues or QueueCounter(link, names=api.queue_names, asks_all_once=True)
+    queues = queues or QueueCounter(link, api=api, asks_all_once=True)
     observer = observer or WorkerQueueObserver(
         link, api=api, names=settings.worker_queues, probes_ttl=False, queues=queues
     )

@@ -36,11 +36,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What this host is configured for. `worker_ids` is None when the database did not answer."""
+    """What this host is configured for."""
 
     blueprint: Blueprint
-    worker_ids: frozenset[int] | None
     ttl_ms: int
+    worker_ids: frozenset[int] | None = None
+    """None: unknown, because the database did not answer."""
     own_consumer_tag_prefix: str = "dlq-handler."
 
     @property

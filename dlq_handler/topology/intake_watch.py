@@ -16,6 +16,7 @@ from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_probe import QueueCounts
 from dlq_handler.broker.consumer import QueueConsumer
 from dlq_handler.clock import monotonic_seconds
+from dlq_handler.endings.writers import Writer
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.loop import every
@@ -34,20 +35,17 @@ class IntakeWatch:
     def __init__(
         self,
         source: QueueConsumer[Any],
+        writer: Writer,
         *,
         api: ManagementApi,
         own_tag_prefix: str,
         readiness: Readiness,
         metrics: Metrics,
-        may_take: Callable[[], None] = lambda: None,
         interval_seconds: float = 5.0,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        """`api` may be unavailable, or hide consumers from its user.
-
-        `may_take()` raises `Unavailable` with an explanation while no dead letter may be consumed.
-        """
-        self._may_take = may_take
+        """`api` may be unavailable, or hide consumers from its user."""
+        self._writer = writer
         self._source, self._readiness, self._metrics = source, readiness, metrics
         self._api, self._own_tag_prefix = api, own_tag_prefix
         self._interval_seconds, self._now = interval_seconds, now
@@ -72,7 +70,7 @@ class IntakeWatch:
 
     async def tick(self) -> None:
         try:
-            self._may_take()
+            self._writer.check()
         except Unavailable as error:
             self._source.give_up(str(error))
         was_consuming = self._source.incarnation if self._source.is_consuming else None

@@ -25,7 +25,7 @@ from dlq_handler.diagnosis.view import ObservedWorker, TopologyFact, Unknown
 from dlq_handler.explain.explain import Explanation, explain
 from dlq_handler.explain.options import ExplainPolicy
 from dlq_handler.history.options import RetentionPolicy
-from dlq_handler.host.names import COMPLETED_KEY, REQUESTS_QUEUE
+from dlq_handler.host.names import COMPLETED_KEY
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.operations.operations import Operations
 from dlq_handler.safety.options import BrakeOptions
@@ -91,7 +91,6 @@ class Services:
             execution_id,
             self.explain_policy,
             observer=self,
-            requests_queue=partial(self._count, REQUESTS_QUEUE),
             connections=self.connections,
         )
 
@@ -123,7 +122,7 @@ class Services:
             lambda: self.workers.longest_ttl_ms(worker_ids), within_seconds=BROKER_SECONDS
         )
 
-    async def _count(self, queue: str) -> QueueCounts | None:
+    async def count_queue(self, queue: str) -> QueueCounts | None:
         return await self.loop.call(lambda: count_queue(self.link, queue), within_seconds=BROKER_SECONDS)
 
 

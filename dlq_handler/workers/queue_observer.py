@@ -109,6 +109,10 @@ class WorkerQueueObserver:
             self._fleet_counts.keep(counted, until=self._now() + FLEET_COUNTS_KEPT_SECONDS)
         return counted
 
+    async def count_queue(self, queue: str) -> QueueCounts | None:
+        """Any queue. None: no such queue."""
+        return await queue_probe.count_queue(self._admin, queue)
+
     async def observe_fleet(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         """For the view: as `observe_quietly`, but a large fleet as `count` last found it. To count thousands of queues
         again costs the broker and this process seconds.

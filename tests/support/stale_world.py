@@ -17,6 +17,7 @@ from dlq_handler.endings.options import OutboxOptions, RecordOptions
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.endings.writers import LiveWriter, ShadowWriter
 from dlq_handler.errors import Unavailable
+from dlq_handler.host.names import REQUESTS_QUEUE
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate_service import Gate
@@ -68,6 +69,7 @@ class SetObservation(WorkerQueueObserver):
         self.asked_quietly: list[set[int]] = []
         self.longest_ttl: int | None = 300_000
         self.asked_for_ttl: list[Sequence[int]] = []
+        self.requests: QueueCounts | None = None
 
     async def observe(self, worker_ids: Collection[int]) -> dict[int, QueueObservation | None]:
         self.asked.append(set(worker_ids))
@@ -80,6 +82,10 @@ class SetObservation(WorkerQueueObserver):
     async def longest_ttl_ms(self, worker_ids: Sequence[int] = ()) -> int | None:
         self.asked_for_ttl.append(worker_ids)
         return self.longest_ttl
+
+    async def count_queue(self, queue: str) -> QueueCounts | None:
+        assert queue == REQUESTS_QUEUE
+        return self.requests
 
 
 class SetPublishes(PublishRecorder):

@@ -11,11 +11,12 @@ refused questions, the last of them minutes old. Any other queue is unknown, and
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_probe import QueueCounts, count_until_refused
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
@@ -53,15 +54,15 @@ class QueueCounter:
         self,
         admin: AdminConnection,
         *,
-        names: Callable[[], Awaitable[Collection[str]]],
+        api: ManagementApi,
         asks_all_once: bool = False,
         now: Callable[[], float] = monotonic_seconds,
     ) -> None:
-        """`names` asks the management API for the names of all queues; it may not answer.
+        """`api` may not answer.
 
         `asks_all_once`: ask about each queue once, in spite of the broker's log, for a command that a person waits for.
         """
-        self._admin, self._names, self._now = admin, names, now
+        self._admin, self._api, self._now = admin, api, now
         self._asks_all_once = asks_all_once
         self._present: set[str] = set()
         self._missing: dict[str, _Missing] = {}
@@ -133,7 +134,7 @@ class QueueCounter:
                 # Set the pause first: a caller may cancel the request, which would then be repeated at once.
                 self._listed, self._list_again_at = None, self._now() + LIST_PAUSE_SECONDS
                 with suppress(Unavailable):
-                    self._listed = frozenset(await self._names())
+                    self._listed = frozenset(await self._api.queue_names())
                     self._list_again_at = self._now() + LIST_KEPT_SECONDS
             return self._listed
 

@@ -81,10 +81,7 @@ async def test_no_page_no_answer_and_no_command_shows_a_secret_that_an_error_quo
     terminal: Terminal, store: Database, planted: Planted
 ) -> None:
     async def story_of(execution_id: int) -> Explanation | None:
-        async def no_queue() -> None:
-            return None
-
-        return await explain(store, execution_id, EXPLAIN, observer=SetObservation(), requests_queue=no_queue)
+        return await explain(store, execution_id, EXPLAIN, observer=SetObservation())
 
     letter, ended, waiting = planted.letter, planted.ended, planted.waiting
     shown: dict[str, str] = {}

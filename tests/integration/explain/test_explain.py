@@ -48,9 +48,8 @@ class Meanwhile:
     async def longest_ttl_ms(self, worker_ids: Sequence[int] = ()) -> int | None:
         return await self._it.queue_observer.longest_ttl_ms(worker_ids)
 
-
-async def no_queue() -> QueueCounts | None:
-    return None
+    async def count_queue(self, queue: str) -> QueueCounts | None:
+        return await self._it.queue_observer.count_queue(queue)
 
 
 async def explained(
@@ -61,7 +60,6 @@ async def explained(
         execution_id,
         EXPLAIN,
         observer=queue_observer or it.queue_observer,
-        requests_queue=no_queue,
     )
     assert explanation is not None
     return explanation
@@ -178,16 +176,11 @@ async def test_a_worker_that_reports_without_consuming_is_named(it: StaleWorld) 
 
 async def test_a_request_without_an_executor_that_consumes_says_to_restart_it(it: StaleWorld) -> None:
     number = await it.a_stale_one(status="requested")
-
-    async def without_consumer() -> QueueCounts | None:
-        return QueueCounts(consumers=0, ready=1)
-
-    found = await explain(
-        it.store, number, EXPLAIN, observer=it.queue_observer, requests_queue=without_consumer
-    )
-    assert found is not None
-    assert found.waiting is not None
-    assert any("restart Attune's executor" in note for note in found.waiting.notes)
+    it.queue_observer.requests = QueueCounts(consumers=0, ready=1)
+    waiting = (await explained(it, number)).waiting
+    assert waiting is not None
+    assert any("restart Attune's executor" in note for note in waiting.notes)
+    it.queue_observer.requests = None
     unknown = (await explained(it, number)).waiting
     assert unknown is not None
     assert not any("restart" in note for note in unknown.notes), "the broker was not asked"

@@ -15,7 +15,7 @@ from dlq_handler.rooms import new_metrics
 from dlq_handler.timeouts.decision import StaleOutcome
 from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from dlq_handler.workers.watch import WorkerWatch
-from tests.integration.explain.test_explain import EXPLAIN, no_queue
+from tests.integration.explain.test_explain import EXPLAIN
 from tests.support.builders import a_dead_letter
 from tests.support.host_tables import Host, commit_batch
 from tests.support.stale_world import HOUR, LIMITS, StaleWorld
@@ -101,7 +101,7 @@ async def test_execution_with_such_a_moment_does_not_stop_the_scan_or_an_explana
         await write_moment(it, "execution", column, odd, moment)
 
     await it.a_replica(batch_size=1).scan()
-    found = await explain(it.store, odd, EXPLAIN, observer=it.queue_observer, requests_queue=no_queue)
+    found = await explain(it.store, odd, EXPLAIN, observer=it.queue_observer)
     await commit_batch(it.store, [a_dead_letter(key="of-the-odd-one", execution_id=odd, worker_id=worker)])
 
     assert await it.status(stale) == "failed"

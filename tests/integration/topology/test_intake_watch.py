@@ -15,7 +15,8 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consumer import QueueConsumer
-from dlq_handler.errors import Unavailable
+from dlq_handler.endings.writers import RecordsWriter
+from dlq_handler.errors import Braked, Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.rooms import new_metrics
 from dlq_handler.topology.intake_watch import LISTED_WITHIN_SECONDS, IntakeWatch
@@ -51,8 +52,10 @@ class Fixture:
         )
         self.readiness, self.metrics = Readiness(), new_metrics()
         self.api = ManagementApi(management_url, vhost=amqp_url.rpartition("/")[2])
+        self.writer = RecordsWriter()
         self.watch = IntakeWatch(
             self.source,
+            self.writer,
             api=self.api,
             own_tag_prefix="dlq-handler.",
             readiness=self.readiness,
@@ -113,6 +116,19 @@ async def test_consumer_that_the_broker_does_not_know_is_given_up(it: Fixture) -
     assert not it.source.is_consuming
     with pytest.raises(Unavailable, match="no consumer of this replica"):
         await it.source.next_batch(timeout_seconds=5)
+
+
+async def test_while_the_brake_holds_the_consumer_is_closed(
+    it: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may wait for a dead letter for hours: until then the replica would report that it is ready."""
+
+    def hold() -> None:
+        raise Braked("tripped")
+
+    monkeypatch.setattr(it.writer, "check", hold)
+    await it.watch.tick()
+    assert not it.source.is_consuming
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """What the broker says of workers' queues, put together from AMQP and the management API, and never guessed."""
 
 from collections.abc import AsyncIterator, Collection, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import aio_pika
@@ -341,7 +342,7 @@ async def test_a_queue_that_is_declared_after_two_refusals_is_found_without_anot
         link,
         api=cast("Any", it),
         names=WorkerQueueNames(),
-        queues=QueueCounter(link, names=listed, now=lambda: it.clock),
+        queues=QueueCounter(link, api=cast("Any", SimpleNamespace(queue_names=listed)), now=lambda: it.clock),
         now=lambda: it.clock,
     )
     for _ in range(6):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
+from typing import Any, cast
 
 import pytest
 
@@ -24,10 +25,12 @@ class Questions:
         self.now, self.refused, self.lists = 1000.0, 0, 0
         self.listed: set[str] | None = None
         """What the management API lists; None: it does not answer."""
-        self.queues = QueueCounter(link, names=self.names, asks_all_once=asks_all_once, now=lambda: self.now)
+        self.queues = QueueCounter(
+            link, api=cast("Any", self), asks_all_once=asks_all_once, now=lambda: self.now
+        )
         monkeypatch.setattr(queue_counter, "count_until_refused", self.count_until_refused)
 
-    async def names(self) -> Collection[str]:
+    async def queue_names(self) -> Collection[str]:
         self.lists += 1
         if self.listed is None:
             raise Unavailable("management API", "there is none")
@@ -182,7 +185,7 @@ async def test_a_list_that_does_not_come_delays_no_question_about_a_queue_that_w
         await forever.wait()
         return ()
 
-    monkeypatch.setattr(asked.queues, "_names", hang)
+    monkeypatch.setattr(asked, "queue_names", hang)
     hangs = asyncio.create_task(asked.queues.count_all(["gone"]))
     await is_listing.wait()
     async with asyncio.timeout(10):
