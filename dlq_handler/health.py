@@ -156,7 +156,7 @@ PARTS = ("broker", "consumer", "database", "schema")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class PartState:
     ok: bool
     detail: str
 
@@ -171,8 +171,8 @@ class Readiness:
     Each change replaces a whole dictionary, so that a reader never sees one that changes under it.
     """
 
-    checks: dict[str, Check] = field(
-        default_factory=lambda: {part: Check(ok=False, detail="not checked yet") for part in PARTS}
+    checks: dict[str, PartState] = field(
+        default_factory=lambda: {part: PartState(ok=False, detail="not checked yet") for part in PARTS}
     )
     liveness: Liveness = field(default_factory=Liveness)
     _wakes: list[asyncio.Event] = field(default_factory=list)
@@ -183,7 +183,7 @@ class Readiness:
 
     def report(self, part: str, *, ok: bool, detail: str) -> None:
         before = self.checks.get(part)
-        self.checks = self.checks | {part: Check(ok=ok, detail=detail)}
+        self.checks = self.checks | {part: PartState(ok=ok, detail=detail)}
         if before is None or before.ok != ok:
             for wake in self._wakes:
                 wake.set()

@@ -21,7 +21,7 @@ from dlq_handler.operations import audit_sql
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts import decisions_sql
 from dlq_handler.timeouts.decision import StaleOutcome
-from dlq_handler.timeouts.findings import Finding
+from dlq_handler.timeouts.findings import ReconcileFinding
 from dlq_handler.topology.canary import CanaryState
 from dlq_handler.workers import connections_sql, worker_observations_sql
 from dlq_handler.workers.availability import Availability
@@ -35,7 +35,7 @@ LABEL_VALUES = LabelValues(
         for outcome in StaleOutcome
         if status in outcome.original_statuses
     ],
-    reconcile_findings=tuple(Finding),
+    reconcile_findings=tuple(ReconcileFinding),
     gate_causes=tuple(GateCause),
     availabilities=tuple(Availability),
     service_findings=tuple(ServiceFinding),

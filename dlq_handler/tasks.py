@@ -30,7 +30,7 @@ class CallCancelled(Exception):
     """A library cancelled a call, although the task that waited for it was not asked to stop."""
 
 
-class Group:
+class StoppableTaskGroup:
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -60,7 +60,7 @@ async def _with_cancelled_call_as_error(work: Coroutine[Any, Any, Result]) -> Re
 
 
 @asynccontextmanager
-async def task_group() -> AsyncIterator[Group]:
+async def task_group() -> AsyncIterator[StoppableTaskGroup]:
     """An `asyncio.TaskGroup` whose failure the task can outlive: it takes back exactly the cancellation it added.
 
     The group waits inside its block, because Python 3.11 and 3.12 take back their own cancellation only there.
@@ -69,7 +69,7 @@ async def task_group() -> AsyncIterator[Group]:
     stop = StopCheck()
     try:
         async with asyncio.TaskGroup() as tasks:
-            group = Group(tasks)
+            group = StoppableTaskGroup(tasks)
             yield group
             await group.wait()
     except BaseExceptionGroup as failed:

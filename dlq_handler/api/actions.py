@@ -48,7 +48,7 @@ class ReprocessAsk(Ask):
         return self
 
 
-class Released(Shape):
+class ReleasedShape(Shape):
     operation_id: int
     """Its line in the audit, as in all answers here."""
     brake: BrakeNow
@@ -75,12 +75,12 @@ def action_routes(world: UiWorld) -> APIRouter:
     operating = world.operating
 
     @router.post("/brake/release")
-    async def release_brake(request: Request, ask: ReleaseAsk) -> Released:
+    async def release_brake(request: Request, ask: ReleaseAsk) -> ReleasedShape:
         """Release the brake: executions are ended again, without a limit for a while."""
         done = await operating.release_brake(
             user_of(request).actor, comment=ask.comment, version=ask.version, for_seconds=ask.for_seconds
         )
-        return Released(operation_id=done.operation_id, brake=brake_now(world, done.view))
+        return ReleasedShape(operation_id=done.operation_id, brake=brake_now(world, done.view))
 
     @router.post("/letters/reprocess", responses=failures(404))
     async def reprocess(request: Request, ask: ReprocessAsk) -> ReprocessingShape:

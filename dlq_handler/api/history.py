@@ -26,7 +26,7 @@ MOST_GROUPS = 200
 USUAL_WINDOW = timedelta(hours=1)
 
 
-class GroupList(Shape):
+class GroupListShape(Shape):
     since: datetime
     until: datetime
     total: int
@@ -45,7 +45,7 @@ class WholeGroup(Shape):
     """To be sent back with POST /letters/reprocess."""
 
 
-class Chart(Shape):
+class ChartShape(Shape):
     since: datetime
     until: datetime
     letters: list[MinuteCount]
@@ -68,11 +68,11 @@ def history_routes(world: UiWorld) -> APIRouter:
     router = APIRouter(tags=["history"], responses=EVERYWHERE)
 
     @router.get("/chart")
-    async def chart(since: QueryMoment = None, until: QueryMoment = None) -> Chart:
+    async def chart(since: QueryMoment = None, until: QueryMoment = None) -> ChartShape:
         """By default of the last hour; at most as long as history is kept (dlq_handler.retention.history_days)."""
         start, end = window(world, since, until)
         database = world.database
-        return Chart(
+        return ChartShape(
             since=start,
             until=end,
             letters=await groups_sql.letters_per_minute(database, since=start, until=end),
@@ -107,12 +107,12 @@ def group_routes(world: UiWorld) -> APIRouter:
         since: QueryMoment = None,
         until: QueryMoment = None,
         limit: Annotated[int, Query(ge=1, le=MOST_GROUPS)] = 50,
-    ) -> GroupList:
+    ) -> GroupListShape:
         """Those with the most dead letters first; by default of the last hour."""
         start, end = window(world, since, until)
         found = await groups_sql.groups(world.database, since=start, until=end, limit=limit)
         total = await groups_sql.count_groups(world.database, since=start, until=end)
-        return GroupList(since=start, until=end, total=total, groups=found)
+        return GroupListShape(since=start, until=end, total=total, groups=found)
 
     @router.get("/groups/{group_id}", responses=failures(404))
     async def show_group(group_id: GroupId) -> WholeGroup:

@@ -37,7 +37,7 @@ class Shape(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
-class Fault(Shape):
+class ErrorShape(Shape):
     """Why there is no other answer."""
 
     status: int
@@ -48,7 +48,7 @@ class Fault(Shape):
 
 
 class Failure(Shape):
-    error: Fault
+    error: ErrorShape
 
 
 def failures(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -32,17 +32,17 @@ class Unroutable:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PublishRefused:
     """The broker refused it, or it was not sent. It was not delivered."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class Unanswered:
     """No answer. It may have been delivered, or may be delivered later."""
 
     text: str
 
 
-PublishOutcome = Confirmed | Unroutable | Refused | Unknown
+PublishOutcome = Confirmed | Unroutable | PublishRefused | Unanswered

@@ -23,10 +23,10 @@ from dlq_handler.broker.client.direct_channel import (
     open_direct_channel,
 )
 from dlq_handler.broker.delivery import CutBody
-from dlq_handler.broker.outgoing import Confirmed, OutgoingMessage, PublishOutcome, Refused, Unroutable
+from dlq_handler.broker.outgoing import Confirmed, OutgoingMessage, PublishOutcome, PublishRefused, Unroutable
 from dlq_handler.errors import Unavailable
 
-NACKED = Refused("the broker refused it (basic.nack): a queue is full, or has failed")
+NACKED = PublishRefused("the broker refused it (basic.nack): a queue is full, or has failed")
 
 
 class PublishBatch:

@@ -22,8 +22,8 @@ from dlq_handler.broker.outgoing import (
     Confirmed,
     OutgoingMessage,
     PublishOutcome,
-    Refused,
-    Unknown,
+    PublishRefused,
+    Unanswered,
     Unroutable,
 )
 from dlq_handler.broker.publish_connection import PublishBatch, PublishConnection, parts_without_repeats
@@ -86,7 +86,7 @@ class Publisher:
             except Unavailable as error:
                 if not outcomes:
                     raise
-                outcomes += [Refused(f"not sent: {error.what}")] * len(part)
+                outcomes += [PublishRefused(f"not sent: {error.what}")] * len(part)
         return outcomes
 
     async def _publish(self, part: Sequence[OutgoingMessage], deadline: float) -> list[PublishOutcome]:
@@ -125,7 +125,7 @@ class Publisher:
         finally:
             if connection.lost is not None:
                 await self._drop()
-        return batch.outcomes(Unknown(connection.lost or "no answer"))
+        return batch.outcomes(Unanswered(connection.lost or "no answer"))
 
     async def _open(self) -> PublishConnection:
         if self.is_blocked:

@@ -12,14 +12,14 @@ from dlq_handler.cli.options import ConfigOption, Output, OutputOption, read_dur
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, print_progress, print_table, printable, shown
 from dlq_handler.settings import Settings
-from dlq_handler.topology.canary_run import CanaryRunReport, Conclusion, Problem, cannot_run
+from dlq_handler.topology.canary_run import CanaryRunReport, RunConclusion, RunProblem, cannot_run
 
 app = typer.Typer(no_args_is_help=True)
 
 EXIT_CODES = {
-    Conclusion.ARRIVED: EXIT_FINE,
-    Conclusion.NOT_ARRIVED: EXIT_FAILED,
-    Conclusion.UNKNOWN: EXIT_UNKNOWN,
+    RunConclusion.ARRIVED: EXIT_FINE,
+    RunConclusion.NOT_ARRIVED: EXIT_FAILED,
+    RunConclusion.UNKNOWN: EXIT_UNKNOWN,
 }
 
 # Half of what the canary queue holds: the replicas send canaries through it too.
@@ -77,7 +77,7 @@ def _disabled(settings: Settings, limit_seconds: float) -> CanaryRunReport | Non
     queue = settings.blueprint.intake_queue
     if not settings.blueprint.has_intake:
         return cannot_run(
-            Problem.DISABLED,
+            RunProblem.DISABLED,
             "dlq-handler receives no dead letters: message_queue.rabbitmq.dead_letter.enabled is false.",
             queue=queue,
             limit_seconds=limit_seconds,
@@ -85,7 +85,7 @@ def _disabled(settings: Settings, limit_seconds: float) -> CanaryRunReport | Non
         )
     if not settings.dlq_handler.canary.enabled:
         return cannot_run(
-            Problem.DISABLED,
+            RunProblem.DISABLED,
             "Canaries are disabled: dlq_handler.canary.enabled is false.",
             queue=queue,
             limit_seconds=limit_seconds,

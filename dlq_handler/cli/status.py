@@ -71,7 +71,7 @@ WatchOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class StatusAnswer:
     at: datetime
     diagnoses: Sequence[Diagnosis]
 
@@ -161,21 +161,21 @@ async def _print_each(settings: Settings, interval: timedelta, output: Output, l
 
 async def _answers(
     settings: Settings, interval: timedelta, *, is_patient: bool = False
-) -> AsyncGenerator[Answer, None]:
+) -> AsyncGenerator[StatusAnswer, None]:
     """Over one connection to each server: the broker logs every new one."""
     async with open_database(settings) as database, AsyncExitStack() as opened:
         collect = collect_when_needed(settings, opened)
         while True:
             with patience(_ASKING) if is_patient else nullcontext():
                 view, diagnoses = await observe(database, collect)
-            yield Answer(at=view.at, diagnoses=diagnoses)
+            yield StatusAnswer(at=view.at, diagnoses=diagnoses)
             await asyncio.sleep(interval.total_seconds())
 
 
-async def _answer_once(settings: Settings) -> Answer:
+async def _answer_once(settings: Settings) -> StatusAnswer:
     async with open_database(settings) as database, AsyncExitStack() as opened:
         view, diagnoses = await observe(database, collect_when_needed(settings, opened))
-    return Answer(at=view.at, diagnoses=diagnoses)
+    return StatusAnswer(at=view.at, diagnoses=diagnoses)
 
 
 def collect_when_needed(settings: Settings, opened: AsyncExitStack) -> Callable[[], Awaitable[View]]:
@@ -213,12 +213,12 @@ def print_lines(diagnoses: Sequence[Diagnosis]) -> None:
     )
 
 
-def print_for_people(answer: Answer) -> None:
+def print_for_people(answer: StatusAnswer) -> None:
     for line in lines_for_people(answer):
         print(line)
 
 
-def lines_for_people(answer: Answer) -> Iterator[str]:
+def lines_for_people(answer: StatusAnswer) -> Iterator[str]:
     diagnoses, conclusion = answer.diagnoses, answer.conclusion
     folded = _unknown_alike(diagnoses)
     for one in diagnoses:

@@ -21,7 +21,7 @@ Facts = TypeVar("Facts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outage:
+class PageOutage:
     """The database did not answer."""
 
     explanation: str
@@ -37,7 +37,7 @@ class Outage:
 class Remembered(Generic[Facts]):
     facts: Facts | None
     """None: it does not answer, and nothing is kept of this page."""
-    outage: Outage | None = None
+    outage: PageOutage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Memory:
     ) -> Remembered[Facts]:
         self._outage_since = self._outage_since or now
         facts, kept_at = self._kept.get(page, (None, None))
-        outage = Outage(
+        outage = PageOutage(
             explanation=explanation, is_unreachable=is_unreachable, since=self._outage_since, kept_at=kept_at
         )
         # What was kept under this name was answered to the same question, so it is of the same kind.

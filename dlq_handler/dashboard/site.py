@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dlq_handler.dashboard.headline import Headline, headline
-from dlq_handler.dashboard.kept import Memory, Outage, Remembered, WorkersKept
+from dlq_handler.dashboard.kept import Memory, PageOutage, Remembered, WorkersKept
 from dlq_handler.dashboard.shell import Shell, render
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
@@ -72,7 +72,7 @@ class Site:
             return {}
         return {one.registered.worker.id: one.registered.name for one in seen.workers}
 
-    def seen_with(self, outage: Outage | None) -> tuple[View | None, Sequence[Diagnosis]]:
+    def seen_with(self, outage: PageOutage | None) -> tuple[View | None, Sequence[Diagnosis]]:
         """The last view, and an outage of the database that this page has found since.
 
         Otherwise a page would show in red that the database is unreachable, and in green that it is fine.
@@ -125,7 +125,7 @@ class Site:
             is_of_now="at" in request.query_params and request.url.path not in _OF_PAST,
         )
 
-    def outage_page(self, request: Request, outage: Outage | None, *, back: tuple[str, str]) -> Response:
+    def outage_page(self, request: Request, outage: PageOutage | None, *, back: tuple[str, str]) -> Response:
         """The database is unavailable, and nothing is kept of the requested page."""
         return render("outage.html", self.shell(request), {"outage": outage, "back": back}, status=503)
 

@@ -6,7 +6,7 @@ from dlq_handler.diagnosis.check_servers import some_of
 from dlq_handler.diagnosis.diagnosis import MANAGEMENT_ACTION, Check, Diagnosis, ok, problem, unknown
 from dlq_handler.diagnosis.view import OFF, ClockFact, DoctorFacts, Unknown, View
 from dlq_handler.timeouts.case import RUN_GRACE_SECONDS
-from dlq_handler.topology.canary_run import CanaryRunReport, Conclusion
+from dlq_handler.topology.canary_run import CanaryRunReport, RunConclusion
 from dlq_handler.topology.drift import listed
 from dlq_handler.workers.availability import is_history
 
@@ -139,12 +139,12 @@ def _restarts(facts: DoctorFacts) -> Diagnosis:
 def _canary(report: CanaryRunReport) -> Diagnosis:
     """Replaces the view's diagnosis of canaries: this run is newer than the replicas' canaries."""
     match report.conclusion:
-        case Conclusion.ARRIVED:
+        case RunConclusion.ARRIVED:
             return ok(Check.CANARY, report.explanation)
-        case Conclusion.NOT_ARRIVED:
+        case RunConclusion.NOT_ARRIVED:
             return problem(
                 Check.CANARY, report.explanation, report.action or "Run `dlq-handler topology check`."
             )
-        case Conclusion.UNKNOWN:
+        case RunConclusion.UNKNOWN:
             action = report.action or "Run `dlq-handler canary run`."
             return unknown(Check.CANARY, Unknown(report.explanation), action)

@@ -27,7 +27,7 @@ class OutboxProblem(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class OutboxLease:
     """Until it ends, no other replica publishes the entries that are written or claimed with it."""
 
     holder: str
@@ -68,7 +68,7 @@ async def rehearse(tx: Transaction) -> None:
 
 
 async def add_to_outbox(
-    tx: Transaction, messages: Sequence[ExecutionMessage], *, lease: Lease | None = None
+    tx: Transaction, messages: Sequence[ExecutionMessage], *, lease: OutboxLease | None = None
 ) -> list[OutboxEntry]:
     """Write messages. With a lease, those that may be published at once are leased and returned.
 
@@ -121,7 +121,7 @@ async def add_to_outbox(
     ]
 
 
-async def claim_due(database: Database, lease: Lease, *, limit: int) -> list[OutboxEntry]:
+async def claim_due(database: Database, lease: OutboxLease, *, limit: int) -> list[OutboxEntry]:
     """Take up to `limit` entries that are due and not leased, in the order in which they became due."""
     # By the statement's time: an index cannot be searched by a clock that moves.
     async with database.transaction() as tx:

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import structlog
 
-from dlq_handler.broker.outgoing import Confirmed, PublishOutcome, Unknown, Unroutable
+from dlq_handler.broker.outgoing import Confirmed, PublishOutcome, Unanswered, Unroutable
 from dlq_handler.broker.publisher import Publisher
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.endings import outbox_sql
 from dlq_handler.endings.options import OutboxOptions
-from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
+from dlq_handler.endings.outbox_sql import OutboxEntry, OutboxLease
 from dlq_handler.errors import Contended, Unavailable
 from dlq_handler.host import executions_sql
 from dlq_handler.loop import every
@@ -45,7 +45,7 @@ class OutboxRelay:
         self._next_claim = 0.0
         self._wake = asyncio.Event()
 
-    def lease_for(self, count: int) -> Lease | None:
+    def lease_for(self, count: int) -> OutboxLease | None:
         """To write so many entries with. None: write them without one; the table can grow, the memory of a replica
         must not.
         """
@@ -57,8 +57,10 @@ class OutboxRelay:
             self._held.extend(entries)
             self._wake.set()
 
-    def _lease(self) -> Lease:
-        return Lease(holder=self._holder, seconds=self._options.lease_seconds, taken_at=monotonic_seconds())
+    def _lease(self) -> OutboxLease:
+        return OutboxLease(
+            holder=self._holder, seconds=self._options.lease_seconds, taken_at=monotonic_seconds()
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay until `stop`, which must not be set before the last transaction has committed; then flush."""
@@ -165,7 +167,7 @@ class OutboxRelay:
             self._database,
             {entry.id: outcome.text for entry, outcome in failed},
             unroutable=[entry.id for entry, outcome in failed if isinstance(outcome, Unroutable)],
-            possibly_published=[entry.id for entry, outcome in failed if isinstance(outcome, Unknown)],
+            possibly_published=[entry.id for entry, outcome in failed if isinstance(outcome, Unanswered)],
             max_backoff_seconds=self._options.max_backoff_seconds,
         )
 

@@ -68,13 +68,13 @@ class QueuedReprocessing:
     """Dead letters of the group beyond the number that one operation queues."""
 
 
-class Reprocessor(Protocol):
+class LetterReprocessor(Protocol):
     async def reprocess(self, record_id: int) -> Reprocessed | None:
         """None: its rows are locked, the brake has no room for it, or it is resolved."""
 
 
 class Operations:
-    def __init__(self, database: Database, reprocessor: Reprocessor | None) -> None:
+    def __init__(self, database: Database, reprocessor: LetterReprocessor | None) -> None:
         """Without a reprocessor (shadow mode) no dead letter is reprocessed."""
         self._database, self._reprocessor = database, reprocessor
 
@@ -170,7 +170,7 @@ class Operations:
         return body
 
     async def _decide(
-        self, reprocessor: Reprocessor, letter_ids: Sequence[int]
+        self, reprocessor: LetterReprocessor, letter_ids: Sequence[int]
     ) -> tuple[list[Reprocessed], dict[int, str]]:
         decided: list[Reprocessed] = []
         waiting: dict[int, str] = {}

@@ -26,7 +26,13 @@ from dlq_handler.host.ends import ENDED_BY_MONITOR, EndWithoutEvent, MonitorEnd,
 from dlq_handler.host.names import COMPLETED_QUEUE
 from dlq_handler.loop import every
 from dlq_handler.timeouts import decisions_sql
-from dlq_handler.timeouts.findings import Finding, LeaveEnd, PublishEnd, WaitToPublish, decide_unpublished
+from dlq_handler.timeouts.findings import (
+    LeaveEnd,
+    PublishEnd,
+    ReconcileFinding,
+    WaitToPublish,
+    decide_unpublished,
+)
 from dlq_handler.timeouts.leader_scan import (
     CHECK_SECONDS,
     MISSED_CHECKS,
@@ -144,7 +150,7 @@ class CompletionWatch:
                 is_shadow=self._ends.options.is_shadow,
             )
             async for ends in self._scan.pages(read, (interval.began_at, 0)):
-                await self._publish(ends, Finding.UNPUBLISHED_END, queue)
+                await self._publish(ends, ReconcileFinding.UNPUBLISHED_END, queue)
 
     async def _publish_held_tasks(self, queue: _QueueState) -> None:
         read = partial(
@@ -154,9 +160,11 @@ class CompletionWatch:
             is_shadow=self._ends.options.is_shadow,
         )
         async for ends in self._scan.pages(read, 0):
-            await self._publish(ends, Finding.HELD_SLOT, queue)
+            await self._publish(ends, ReconcileFinding.HELD_SLOT, queue)
 
-    async def _publish(self, ends: Sequence[MonitorEnd], finding: Finding, queue: _QueueState) -> None:
+    async def _publish(
+        self, ends: Sequence[MonitorEnd], finding: ReconcileFinding, queue: _QueueState
+    ) -> None:
         publishable: list[EndWithoutEvent] = []
         for one in ends:
             decision = decide_unpublished(

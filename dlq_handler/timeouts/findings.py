@@ -28,7 +28,7 @@ from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord, record_of
 UNDER_WAY = frozenset({ExecutionStatus.RUNNING, ExecutionStatus.CANCELING})
 
 
-class Finding(StrEnum):
+class ReconcileFinding(StrEnum):
     HELD_SLOT = "held_slot"
     """An execution has ended and still holds its slot: others wait for it in vain."""
     MISSING_EVENT = "missing_event"
@@ -42,9 +42,9 @@ class Finding(StrEnum):
 
 
 _WHY_PUBLISHED = {
-    Finding.HELD_SLOT: "it has ended, and still held its slot",
-    Finding.MISSING_EVENT: "Attune's own dead-letter handler failed it, and published no completion event",
-    Finding.UNPUBLISHED_END: "Attune's timeout monitor ended it while the queue had no consumer",
+    ReconcileFinding.HELD_SLOT: "it has ended, and still held its slot",
+    ReconcileFinding.MISSING_EVENT: "Attune's own dead-letter handler failed it, and published no completion event",
+    ReconcileFinding.UNPUBLISHED_END: "Attune's timeout monitor ended it while the queue had no consumer",
 }
 
 
@@ -73,7 +73,7 @@ def event_of(end: EndWithoutEvent, *, destination: Destination, now: datetime) -
 
 
 def published_record(
-    end: EndWithoutEvent, finding: Finding, *, options: RecordOptions, now: datetime
+    end: EndWithoutEvent, finding: ReconcileFinding, *, options: RecordOptions, now: datetime
 ) -> StaleRecord:
     evidence = {"finding": finding.value, **end.evidence}
     outcome, explanation = StaleOutcome.COMPLETION_PUBLISHED, _WHY_PUBLISHED[finding]

@@ -27,7 +27,7 @@ from dlq_handler.host.unscheduled_sql import count_requests, requests_for
 from dlq_handler.metrics import Metrics
 from dlq_handler.timeouts import decisions_sql
 from dlq_handler.timeouts.decision import RepublishRequest, StaleRecord, record_of
-from dlq_handler.timeouts.findings import Finding, event_of, published_record
+from dlq_handler.timeouts.findings import ReconcileFinding, event_of, published_record
 from dlq_handler.timeouts.recorder import StaleProposal
 
 log = structlog.get_logger()
@@ -58,7 +58,7 @@ class _PublishBatch(Batch[StaleRecord]):
 class _PublishRecorder(Recorder[Item, StaleRecord]):
     """Nothing is recorded of a refused item: the next scan finds it again."""
 
-    def __init__(self, finding: Finding, options: RecordOptions, metrics: Metrics) -> None:
+    def __init__(self, finding: ReconcileFinding, options: RecordOptions, metrics: Metrics) -> None:
         self.finding, self.options, self._metrics = finding, options, metrics
         self.subject = finding.value
 
@@ -69,7 +69,7 @@ class _PublishRecorder(Recorder[Item, StaleRecord]):
 
 class RequestRecorder(_PublishRecorder[LostRequest]):
     def __init__(self, options: RecordOptions, metrics: Metrics) -> None:
-        super().__init__(Finding.LOST_REQUEST, options, metrics)
+        super().__init__(ReconcileFinding.LOST_REQUEST, options, metrics)
 
     def log(self, records: Sequence[StaleRecord], now: datetime) -> None:  # noqa: ARG002  # no latency is measured
         if execution_ids := self._count(records):
@@ -174,9 +174,13 @@ class EndPublisher:
                 batch_size,
                 leadership=leadership,
             )
-            for finding in (Finding.HELD_SLOT, Finding.MISSING_EVENT, Finding.UNPUBLISHED_END)
+            for finding in (
+                ReconcileFinding.HELD_SLOT,
+                ReconcileFinding.MISSING_EVENT,
+                ReconcileFinding.UNPUBLISHED_END,
+            )
         }
 
-    async def publish(self, ends: Sequence[EndWithoutEvent], finding: Finding) -> int:
+    async def publish(self, ends: Sequence[EndWithoutEvent], finding: ReconcileFinding) -> int:
         """Returns how many of them were not published before."""
         return len((await self._enders[finding].commit(ends)).records)

@@ -28,7 +28,7 @@ from dlq_handler.timeouts import decisions_sql
 from dlq_handler.timeouts.decision import REVERTIBLE
 from dlq_handler.timeouts.findings import (
     UNDER_WAY,
-    Finding,
+    ReconcileFinding,
     is_long_past,
     is_reverted,
     reverted_record,
@@ -126,7 +126,7 @@ class Reconciler:
         async with self._scan.database.transaction() as tx:
             await self._scan.leadership.fence(tx)
             written = await decisions_sql.record(tx, records)
-        self._metrics.reconciled.labels(Finding.REVERTED_BY_WORKER).inc(len(written))
+        self._metrics.reconciled.labels(ReconcileFinding.REVERTED_BY_WORKER).inc(len(written))
         for record in records:
             if record.execution_id in written:
                 log.warning(
@@ -146,7 +146,7 @@ class Reconciler:
         )
         async for ends in self._scan.pages(read, (since, 0)):
             recent = [end for end in ends if not is_long_past(end, since=now - self._lookback)]
-            await self._ends.publish(await self._without_retried(recent), Finding.MISSING_EVENT)
+            await self._ends.publish(await self._without_retried(recent), ReconcileFinding.MISSING_EVENT)
 
     async def _without_retried(self, ends: Sequence[EndWithoutEvent]) -> Sequence[EndWithoutEvent]:
         """Without workflow tasks that the host has retried: it knows their end, and an event makes a second retry."""
@@ -171,7 +171,7 @@ class Reconciler:
                     limit=self._options.batch_size,
                     is_shadow=self._ends.options.is_shadow,
                 )
-            published = await self._ends.publish(ends, Finding.HELD_SLOT)
+            published = await self._ends.publish(ends, ReconcileFinding.HELD_SLOT)
             is_more = published > 0 and len(ends) == self._options.batch_size
 
 

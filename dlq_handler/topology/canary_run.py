@@ -27,7 +27,7 @@ class Stage(StrEnum):
     RECEIVED = "received"
 
 
-class Problem(StrEnum):
+class RunProblem(StrEnum):
     """Why a canary did not arrive in time, or why the run could not send any."""
 
     BROKEN_ROUTE = "broken_route"
@@ -47,10 +47,10 @@ class Problem(StrEnum):
 
 
 # With these it is unknown whether the canary arrives.
-_UNKNOWN = (Problem.NOT_CONFIRMED, Problem.CONNECTION_LOST)
+_UNKNOWN = (RunProblem.NOT_CONFIRMED, RunProblem.CONNECTION_LOST)
 
 
-class Conclusion(StrEnum):
+class RunConclusion(StrEnum):
     ARRIVED = "arrived"
     NOT_ARRIVED = "not_arrived"
     UNKNOWN = "unknown"
@@ -87,7 +87,7 @@ class CanaryResult:
     id: UUID
     worker_id: int
     stage: Stage
-    problem: Problem | None
+    problem: RunProblem | None
     """None: it arrived within the limit."""
     confirmed_seconds: float | None
     expired_seconds: float | None
@@ -99,8 +99,8 @@ class CanaryResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryRunReport:
-    conclusion: Conclusion
-    problem: Problem | None
+    conclusion: RunConclusion
+    problem: RunProblem | None
     explanation: str
     action: str | None
     queue: str
@@ -136,28 +136,30 @@ def ids_of_expired(
     return left
 
 
-def replica_problem(consumers: Consumers | None, *, own_prefix: str) -> Problem | None:
+def replica_problem(consumers: Consumers | None, *, own_prefix: str) -> RunProblem | None:
     """`NO_REPLICA` when no consumer of the intake queue can be a replica. `consumers` None: there is no such queue."""
     if consumers is None or consumers.count == 0:
-        return Problem.NO_REPLICA
+        return RunProblem.NO_REPLICA
     if consumers.tags is not None and not any(tag.startswith(own_prefix) for tag in consumers.tags):
-        return Problem.NO_REPLICA
+        return RunProblem.NO_REPLICA
     return None
 
 
-def expired_problem(consumers: Consumers | None, *, own_prefix: str, received_by: Collection[str]) -> Problem:
+def expired_problem(
+    consumers: Consumers | None, *, own_prefix: str, received_by: Collection[str]
+) -> RunProblem:
     """Why an expired canary was not received. `consumers`: of the intake queue, at the end of the run.
 
     `received_by`: replicas that received a canary of the run.
     """
     if (missing := replica_problem(consumers, own_prefix=own_prefix)) is not None or consumers is None:
-        return missing or Problem.NO_REPLICA
+        return missing or RunProblem.NO_REPLICA
     if others_among(consumers, own_prefix=own_prefix):
-        return Problem.OTHER_CONSUMER
+        return RunProblem.OTHER_CONSUMER
     # As many replicas received canaries as there are consumers: none of the consumers is anything else.
     if consumers.tags is None and len(set(received_by)) < consumers.count:
-        return Problem.UNIDENTIFIED_CONSUMER
-    return Problem.BACKLOG if consumers.ready else Problem.BROKEN_ROUTE
+        return RunProblem.UNIDENTIFIED_CONSUMER
+    return RunProblem.BACKLOG if consumers.ready else RunProblem.BROKEN_ROUTE
 
 
 def others_among(consumers: Consumers, *, own_prefix: str) -> list[str]:
@@ -171,21 +173,21 @@ def result_of(
     *,
     expired_seconds: float | None,
     limit_seconds: float,
-    problem_if_expired: Problem,
+    problem_if_expired: RunProblem,
 ) -> CanaryResult:
     """`stored` None: the database did not answer after the canary was published."""
     confirmed = stored.confirmed_seconds if stored is not None else None
     received = stored.received_seconds if stored is not None else None
-    problem: Problem | None
+    problem: RunProblem | None
     if received is not None and stored is not None:
         stage = Stage.RECEIVED
         is_late = received - (confirmed or 0.0) > stored.ttl_seconds + limit_seconds
-        problem = Problem.LATE if is_late else None
+        problem = RunProblem.LATE if is_late else None
     elif published.error is not None:
-        stage, problem = Stage.SENT, Problem.NOT_CONFIRMED
+        stage, problem = Stage.SENT, RunProblem.NOT_CONFIRMED
     elif expired_seconds is None:
-        is_lost = problem_if_expired is Problem.CONNECTION_LOST
-        stage, problem = Stage.CONFIRMED, Problem.CONNECTION_LOST if is_lost else Problem.NOT_EXPIRED
+        is_lost = problem_if_expired is RunProblem.CONNECTION_LOST
+        stage, problem = Stage.CONFIRMED, RunProblem.CONNECTION_LOST if is_lost else RunProblem.NOT_EXPIRED
     else:
         stage, problem = Stage.EXPIRED, problem_if_expired
     return CanaryResult(
@@ -216,11 +218,11 @@ def report(
     problems = {one.problem for one in canaries if one.problem is not None}
     certain = problems.difference(_UNKNOWN)
     # In the order of the class: the one with the clearest action first.
-    problem = next((one for one in Problem if one in (certain or problems)), None)
+    problem = next((one for one in RunProblem if one in (certain or problems)), None)
     if problem is None:
-        conclusion, explanation = Conclusion.ARRIVED, _arrival(canaries)
+        conclusion, explanation = RunConclusion.ARRIVED, _arrival(canaries)
     else:
-        conclusion = Conclusion.NOT_ARRIVED if certain else Conclusion.UNKNOWN
+        conclusion = RunConclusion.NOT_ARRIVED if certain else RunConclusion.UNKNOWN
         failed = [one for one in canaries if one.problem is problem]
         reason = _explanation(problem, failed, consumers, queue=queue, own_prefix=own_prefix, error=error)
         explanation = f"{_extent(canaries, problem, ttl_seconds + limit_seconds)} {reason}"
@@ -238,11 +240,11 @@ def report(
 
 
 def cannot_run(
-    problem: Problem, explanation: str, *, queue: str, limit_seconds: float, action: str | None = None
+    problem: RunProblem, explanation: str, *, queue: str, limit_seconds: float, action: str | None = None
 ) -> CanaryRunReport:
     """No canary was sent. Without `action`: the one that belongs to the problem."""
     return CanaryRunReport(
-        conclusion=Conclusion.UNKNOWN,
+        conclusion=RunConclusion.UNKNOWN,
         problem=problem,
         explanation=explanation,
         action=action or _ACTIONS[problem],
@@ -259,7 +261,7 @@ def _arrival(canaries: Sequence[CanaryResult]) -> str:
     return f"{len(canaries)} of {len(canaries)} canaries arrived within {slowest:.2f} s, at {', '.join(replicas)}."
 
 
-def _extent(canaries: Sequence[CanaryResult], problem: Problem, limit_seconds: float) -> str:
+def _extent(canaries: Sequence[CanaryResult], problem: RunProblem, limit_seconds: float) -> str:
     failed = sum(one.problem is not None for one in canaries)
     if problem in _UNKNOWN:
         return f"It is unknown whether {failed} of {len(canaries)} canaries arrive."
@@ -267,7 +269,7 @@ def _extent(canaries: Sequence[CanaryResult], problem: Problem, limit_seconds: f
 
 
 def _explanation(
-    problem: Problem,
+    problem: RunProblem,
     failed: Sequence[CanaryResult],
     consumers: Consumers | None,
     *,
@@ -277,36 +279,36 @@ def _explanation(
 ) -> str:
     workers = _workers(failed)
     match problem:
-        case Problem.BROKEN_ROUTE:
+        case RunProblem.BROKEN_ROUTE:
             return f"They expired, but did not reach queue {queue!r}. The route is broken for {workers}."
-        case Problem.OTHER_CONSUMER:
+        case RunProblem.OTHER_CONSUMER:
             others = others_among(consumers, own_prefix=own_prefix) if consumers is not None else []
             return f"Another consumer of {queue!r} may have received them: {', '.join(map(repr, others))}."
-        case Problem.UNIDENTIFIED_CONSUMER:
+        case RunProblem.UNIDENTIFIED_CONSUMER:
             return (
                 f"They expired with the routing key of {workers}. The route is broken, or a consumer of {queue!r} "
                 "whose owner is unknown received them."
             )
-        case Problem.BACKLOG:
+        case RunProblem.BACKLOG:
             ready = consumers.ready if consumers is not None else 0
             return f"They expired. {ready} messages wait in {queue!r}."
-        case Problem.NO_REPLICA:
+        case RunProblem.NO_REPLICA:
             return f"They expired, but no replica consumes {queue!r} any more."
-        case Problem.NOT_EXPIRED:
+        case RunProblem.NOT_EXPIRED:
             return (
                 f"It is unknown whether they expired: {CANARY_QUEUE!r} was deleted, or still holds messages."
             )
-        case Problem.LATE:
+        case RunProblem.LATE:
             slowest = max(one.received_seconds or 0.0 for one in failed)
             return f"The slowest arrived after {slowest:.2f} s."
-        case Problem.NOT_CONFIRMED:
+        case RunProblem.NOT_CONFIRMED:
             return f"The broker did not confirm them: {next((one.error for one in failed if one.error), 'no answer')}."
         case (
-            Problem.CONNECTION_LOST
-            | Problem.DISABLED
-            | Problem.NO_WORKER
-            | Problem.REFUSED
-            | Problem.UNAVAILABLE
+            RunProblem.CONNECTION_LOST
+            | RunProblem.DISABLED
+            | RunProblem.NO_WORKER
+            | RunProblem.REFUSED
+            | RunProblem.UNAVAILABLE
         ):
             return f"The run was not observed to its end: {error or 'the connection to the broker was lost'}."
 
@@ -319,22 +321,22 @@ def _workers(canaries: Sequence[CanaryResult]) -> str:
 
 _START = "Start a replica (`dlq-handler run`). If one is running, its /readyz gives the reason."
 _ACTIONS = {
-    Problem.BROKEN_ROUTE: "Run `dlq-handler topology check`, then `dlq-handler topology apply`.",
-    Problem.OTHER_CONSUMER: (
+    RunProblem.BROKEN_ROUTE: "Run `dlq-handler topology check`, then `dlq-handler topology apply`.",
+    RunProblem.OTHER_CONSUMER: (
         "Set dlq_handler.intake.queue to a queue that only dlq-handler consumes, such as attune.dlx.sidecar.queue."
     ),
-    Problem.UNIDENTIFIED_CONSUMER: (
+    RunProblem.UNIDENTIFIED_CONSUMER: (
         "Run `dlq-handler topology check`. Make the management API available (dlq_handler.broker.management_url, "
         "user tag 'monitoring')."
     ),
-    Problem.BACKLOG: "Wait until the replicas have processed these messages, then run the command again.",
-    Problem.NO_REPLICA: _START,
-    Problem.NOT_EXPIRED: f"Check queue {CANARY_QUEUE!r}, then run the command again.",
-    Problem.LATE: "Check the load of the replicas and of the database, or give a longer --limit.",
-    Problem.NOT_CONFIRMED: "Run `dlq-handler doctor --no-canary`, then run this command again.",
-    Problem.CONNECTION_LOST: "Run the command again.",
-    Problem.DISABLED: "Set dlq_handler.canary.enabled to true.",
-    Problem.NO_WORKER: "Start a worker: a canary carries the routing key of a registered worker.",
-    Problem.REFUSED: "Run `dlq-handler doctor --no-canary`.",
-    Problem.UNAVAILABLE: "Run `dlq-handler doctor --no-canary`.",
+    RunProblem.BACKLOG: "Wait until the replicas have processed these messages, then run the command again.",
+    RunProblem.NO_REPLICA: _START,
+    RunProblem.NOT_EXPIRED: f"Check queue {CANARY_QUEUE!r}, then run the command again.",
+    RunProblem.LATE: "Check the load of the replicas and of the database, or give a longer --limit.",
+    RunProblem.NOT_CONFIRMED: "Run `dlq-handler doctor --no-canary`, then run this command again.",
+    RunProblem.CONNECTION_LOST: "Run the command again.",
+    RunProblem.DISABLED: "Set dlq_handler.canary.enabled to true.",
+    RunProblem.NO_WORKER: "Start a worker: a canary carries the routing key of a registered worker.",
+    RunProblem.REFUSED: "Run `dlq-handler doctor --no-canary`.",
+    RunProblem.UNAVAILABLE: "Run `dlq-handler doctor --no-canary`.",
 }

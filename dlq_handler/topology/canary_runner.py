@@ -23,8 +23,8 @@ from dlq_handler.topology import canary_sql as store
 from dlq_handler.topology.canary import CANARY_QUEUE, choose_due
 from dlq_handler.topology.canary_run import (
     CanaryRunReport,
-    Problem,
     PublishedCanary,
+    RunProblem,
     StoredCanary,
     cannot_run,
     expired_problem,
@@ -80,17 +80,17 @@ class CanaryRun:
         try:
             workers = await self._choose_workers(number)
             if not workers:
-                return self._cannot_run(Problem.NO_WORKER, "No worker has sent a heartbeat within a day.")
-            if await self._wait_for_replica() is Problem.NO_REPLICA:
+                return self._cannot_run(RunProblem.NO_WORKER, "No worker has sent a heartbeat within a day.")
+            if await self._wait_for_replica() is RunProblem.NO_REPLICA:
                 return self._cannot_run(
-                    Problem.NO_REPLICA, f"No replica consumes queue {self._queue!r}. No canary was sent."
+                    RunProblem.NO_REPLICA, f"No replica consumes queue {self._queue!r}. No canary was sent."
                 )
             incarnation = await self._admin.open()
             course = _Course(published=await self._sender.publish(workers))
         except CanaryRefused as refused:
-            return self._cannot_run(Problem.REFUSED, str(refused))
+            return self._cannot_run(RunProblem.REFUSED, str(refused))
         except (Unavailable, Contended) as error:
-            return self._cannot_run(Problem.UNAVAILABLE, f"The canary run could not start: {error}.")
+            return self._cannot_run(RunProblem.UNAVAILABLE, f"The canary run could not start: {error}.")
         return await self._follow_to_report(course, incarnation)
 
     async def _choose_workers(self, number: int) -> list[int]:
@@ -100,7 +100,7 @@ class CanaryRun:
         chosen = choose_due([one.id for one in fleet], known, interval_seconds=0, most=number)
         return [chosen[place % len(chosen)] for place in range(number)] if chosen else []
 
-    async def _wait_for_replica(self) -> Problem | None:
+    async def _wait_for_replica(self) -> RunProblem | None:
         until = monotonic_seconds() + REPLICA_WAIT_SECONDS
         while True:
             problem = replica_problem(await self._consumers(), own_prefix=self._own_prefix)
@@ -120,7 +120,7 @@ class CanaryRun:
             course.error = str(error)
         is_lost = course.error is not None or self._admin.incarnation != incarnation
         problem = (
-            Problem.CONNECTION_LOST
+            RunProblem.CONNECTION_LOST
             if is_lost
             else expired_problem(
                 consumers,
@@ -177,5 +177,5 @@ class CanaryRun:
                 return
             await asyncio.sleep(POLL_SECONDS)
 
-    def _cannot_run(self, problem: Problem, explanation: str) -> CanaryRunReport:
+    def _cannot_run(self, problem: RunProblem, explanation: str) -> CanaryRunReport:
         return cannot_run(problem, explanation, queue=self._queue, limit_seconds=self._limit_seconds)

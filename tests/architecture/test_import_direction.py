@@ -262,3 +262,13 @@ def test_no_module_is_two_things() -> None:
         if (lines := path.read_text().count("\n")) > 400
     }
     assert not long
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    """A reader who meets a name must not have to look up which of two things it is."""
+    homes: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.parse(path.read_text(), str(path)).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module_of(path))
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}

@@ -10,7 +10,7 @@ from dlq_handler.dead_letters.recorder import DeferringRecorder, LetterRecorder
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.options import RecordOptions
-from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
+from dlq_handler.endings.outbox_sql import OutboxEntry, OutboxLease
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.endings.writers import LiveWriter, RecordsWriter, ShadowWriter
 from dlq_handler.host.worker import AvailabilityPolicy
@@ -55,8 +55,8 @@ class HeldRelay(OutboxRelay):
     def __init__(self) -> None:
         self.offered: list[OutboxEntry] = []
 
-    def lease_for(self, _: int) -> Lease:
-        return Lease(holder="test", seconds=60, taken_at=monotonic_seconds())
+    def lease_for(self, _: int) -> OutboxLease:
+        return OutboxLease(holder="test", seconds=60, taken_at=monotonic_seconds())
 
     def offer(self, entries: Sequence[OutboxEntry]) -> None:
         self.offered.extend(entries)

@@ -13,7 +13,7 @@ from dlq_handler.dead_letters.groups_sql import count_letters
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import entries_of
 from dlq_handler.endings import outbox_sql as outbox
-from dlq_handler.endings.outbox_sql import Lease, OutboxEntry
+from dlq_handler.endings.outbox_sql import OutboxEntry, OutboxLease
 from dlq_handler.host import executions_sql
 from dlq_handler.host.executions_sql import LockedView, end_executions
 from dlq_handler.host.messages import Ending
@@ -152,7 +152,7 @@ async def commit_batch(
         return await outbox.add_to_outbox(
             tx,
             [ending.message for ending in endings_of(rulings) if ending.execution.id in changed],
-            lease=Lease(holder=holder, seconds=lease_seconds, taken_at=monotonic_seconds())
+            lease=OutboxLease(holder=holder, seconds=lease_seconds, taken_at=monotonic_seconds())
             if holder
             else None,
         )

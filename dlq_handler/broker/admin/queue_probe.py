@@ -59,7 +59,7 @@ class QueueDeclaration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class BrokerRefusal:
     """Why a declare was refused: the first argument (or flag) that differs, and its current value; None: not set.
 
     A value is a number only if the broker gives a number type: an exchange may be called '123'.
@@ -76,7 +76,7 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
 _TEXT_TYPES = frozenset({"longstr", "shortstr"})
 
 
-def read_refusal(text: str) -> Refusal | None:
+def read_refusal(text: str) -> BrokerRefusal | None:
     """Parse the text of RabbitMQ. None: any other text."""
     found = _INEQUIVALENT.search(text)
     # The last occurrence: a queue's name may contain any text, but it comes before.
@@ -85,12 +85,12 @@ def read_refusal(text: str) -> Refusal | None:
         return None
     tail = tail.strip()
     if tail == "none":
-        return Refusal(argument=found[1], current=None)
+        return BrokerRefusal(argument=found[1], current=None)
     if typed := _TYPED.fullmatch(tail):
         is_number = typed["type"] not in _TEXT_TYPES and _WHOLE_NUMBER.fullmatch(typed["value"])
-        return Refusal(argument=found[1], current=int(typed["value"]) if is_number else typed["value"])
+        return BrokerRefusal(argument=found[1], current=int(typed["value"]) if is_number else typed["value"])
     if untyped := _UNTYPED.fullmatch(tail):
-        return Refusal(argument=found[1], current=untyped["value"])
+        return BrokerRefusal(argument=found[1], current=untyped["value"])
     return None
 
 
@@ -148,12 +148,12 @@ class _KnownArguments:
 
 async def _learn_until_refused(
     admin: AdminConnection, queue: str, invalid: str, known: _KnownArguments
-) -> Refusal | None:
+) -> BrokerRefusal | None:
     """Declare with what is known so far, and learn one difference a round, until the invalid argument differs."""
     for _ in range(_MAX_ROUNDS):
         text = await _declare_with_invalid(admin, queue, invalid, known)
         if text is None:
-            return Refusal(argument=invalid, current=None)
+            return BrokerRefusal(argument=invalid, current=None)
         refusal = read_refusal(text)
         if refusal is None or refusal.argument == invalid:
             return refusal

@@ -52,7 +52,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class ActionForm:
     title: str
     happens: Sequence[str]
     """What will happen, to how many, and what cannot be undone."""
@@ -77,7 +77,7 @@ Doing = Callable[[Actor, str, str, FormData], Awaitable[Done]]
 
 
 async def confirm(
-    site: Site, request: Request, action: Action, *, problem: str | None = None, comment: str = ""
+    site: Site, request: Request, action: ActionForm, *, problem: str | None = None, comment: str = ""
 ) -> Response:
     user = user_of(request)
     context = {
@@ -93,7 +93,7 @@ async def confirm(
     return render("action.html", shell, context, status=422 if problem else 200)
 
 
-async def carry_out(site: Site, request: Request, action: Action, doing: Doing) -> Response:
+async def carry_out(site: Site, request: Request, action: ActionForm, doing: Doing) -> Response:
     needs_operate(request)
     if action.impossible is not None:
         raise Refused(409, f"{action.impossible} Nothing was done.")
@@ -134,7 +134,7 @@ _ASK_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingLetters:
     letters: str
     """In words: "12 dead letters"."""
     seen: str | None
@@ -153,12 +153,12 @@ async def _read_brake(site: Site) -> BrakeView:
         return await brake_store.read_brake(tx)
 
 
-def _act(site: Site, seen: BrakeView, waiting: Waiting | None) -> Action:
+def _act(site: Site, seen: BrakeView, waiting: WaitingLetters | None) -> ActionForm:
     policy = site.world.brake_policy
     decided = "the dead letters" if waiting is None else waiting.letters
     aged = f" (as seen {waiting.seen})" if waiting is not None and waiting.seen else ""
     is_tripped = mode_of(seen, policy).is_tripped
-    return Action(
+    return ActionForm(
         title="Release the brake",
         happens=[
             with_full_stop(f"The brake is {the_brake.in_words(seen, policy)}"),
@@ -188,7 +188,7 @@ def _not_tripped(mode: BrakeMode) -> str:
             return "It is not tripped, so there is nothing to release."
 
 
-async def _waiting(site: Site) -> Waiting | None:
+async def _waiting(site: Site) -> WaitingLetters | None:
     """By the broker, or else as last observed; None: unknown."""
     try:
         async with asyncio.timeout(_ASK_SECONDS):
@@ -196,11 +196,11 @@ async def _waiting(site: Site) -> Waiting | None:
     except (Unavailable, TimeoutError):
         taken = None
     if taken is not None:
-        return Waiting(letters=_letters(taken), seen=None)
+        return WaitingLetters(letters=_letters(taken), seen=None)
     seen = None if site.view is None else site.view.intake
     if not isinstance(seen, QueueFact) or seen.consumers is None:
         return None
-    return Waiting(letters=_letters(seen.consumers), seen=ago(site.observed_at, site.now))
+    return WaitingLetters(letters=_letters(seen.consumers), seen=ago(site.observed_at, site.now))
 
 
 def _letters(taken: Consumers) -> str:
@@ -238,7 +238,7 @@ async def reprocess_letter_page(site: Site, request: Request, letter_id: int) ->
     if record is None:
         raise not_on_record(site)
     impossible = _why_not(record)
-    action = Action(
+    action = ActionForm(
         title=f"Reprocess letter {letter_id}",
         happens=[
             with_full_stop(
@@ -285,7 +285,7 @@ async def reprocess_group_page(site: Site, request: Request, group_id: str) -> R
     ttl_seconds = site.world.ttl_seconds
     timelines = await timelines_of(site.world.database, group, ttl_seconds=ttl_seconds)
     title = title_in(group, timelines, site.worker_names, ttl_seconds=ttl_seconds)
-    action = Action(
+    action = ActionForm(
         title=f"Reprocess letters: {title}",
         happens=[_reach(kept.letters), _CONSEQUENCE] if kept.letters.count else (),
         button=f"Reprocess {counted(kept.letters.count, 'letter')}",
@@ -304,7 +304,7 @@ async def reprocess_group_page(site: Site, request: Request, group_id: str) -> R
     return await _answer(site, request, action, decide)
 
 
-async def _answer(site: Site, request: Request, action: Action, decide: Doing) -> Response:
+async def _answer(site: Site, request: Request, action: ActionForm, decide: Doing) -> Response:
     if request.method == "POST":
         return await carry_out(site, request, action, decide)
     return await confirm(site, request, action)

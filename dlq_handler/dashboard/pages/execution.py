@@ -37,7 +37,7 @@ _WHO: Mapping[Kind, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TimelineEntry:
     at: datetime
     gap: str | None
     """Since the one before."""
@@ -47,16 +47,16 @@ class Entry:
     evidence: Sequence[tuple[str, str]]
 
 
-def timeline(moments: Sequence[Moment], operations: Sequence[Operation]) -> Sequence[Entry]:
+def timeline(moments: Sequence[Moment], operations: Sequence[Operation]) -> Sequence[TimelineEntry]:
     moments_ = [
         *((one.at, _who(one), _text(one), one.by, facts(one.evidence)) for one in moments),
         *((one.at, "operator", _done(one), one.username, ()) for one in operations),
     ]
     moments_.sort(key=lambda one: one[0])
-    entries: list[Entry] = []
+    entries: list[TimelineEntry] = []
     for at, who, what, by, evidence in moments_:
         gap = None if not entries else f"+{lapse((at - entries[-1].at).total_seconds())}"
-        entries.append(Entry(at=at, gap=gap, who=who, what=what, by=by, evidence=evidence))
+        entries.append(TimelineEntry(at=at, gap=gap, who=who, what=what, by=by, evidence=evidence))
     return entries
 
 
@@ -92,15 +92,15 @@ def _done(one: Operation) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionFacts:
+class ExecutionPageFacts:
     explanation: Explanation | None
     operations: Sequence[Operation] = ()
 
 
-async def gather(site: Site, execution_id: int) -> ExecutionFacts:
+async def gather(site: Site, execution_id: int) -> ExecutionPageFacts:
     explanation = await site.world.services.explain(execution_id)
     if explanation is None or not explanation.records.letters:
-        return ExecutionFacts(explanation=explanation)
+        return ExecutionPageFacts(explanation=explanation)
     letters = explanation.records.letters
     found = await audit_sql.operations_on(
         site.world.database,
@@ -108,7 +108,7 @@ async def gather(site: Site, execution_id: int) -> ExecutionFacts:
         group_ids=[one.group_id for one in letters if one.group_id is not None],
         since=min(one.received_at for one in letters),
     )
-    return ExecutionFacts(explanation=explanation, operations=found)
+    return ExecutionPageFacts(explanation=explanation, operations=found)
 
 
 async def execution_page(site: Site, request: Request, execution_id: int) -> Response:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dlq_handler.dashboard.kept import Outage, Remembered, WorkersKept
+from dlq_handler.dashboard.kept import PageOutage, Remembered, WorkersKept
 from dlq_handler.dashboard.rows import group_rows
 from dlq_handler.dashboard.shell import render
 from dlq_handler.dashboard.site import Site
@@ -129,7 +129,7 @@ async def _left(site: Site, worker_id: int) -> Change:
     raise Refused(404, no_record_sentence(site.world.retention.history_seconds))
 
 
-def _dated(outage: Outage | None, seen: WorkersKept | Unknown) -> Outage | None:
+def _dated(outage: PageOutage | None, seen: WorkersKept | Unknown) -> PageOutage | None:
     """Where only the workers are kept, the figures are from when they were seen."""
     if outage is None or outage.kept_at is not None or isinstance(seen, Unknown):
         return outage

@@ -7,7 +7,7 @@ import aio_pika
 import pytest
 
 from dlq_handler.broker.client.connection import BrokerAddress
-from dlq_handler.broker.outgoing import Confirmed, OutgoingMessage, Refused, Unknown, Unroutable
+from dlq_handler.broker.outgoing import Confirmed, OutgoingMessage, PublishRefused, Unanswered, Unroutable
 from dlq_handler.broker.publish_connection import PublishBatch
 from dlq_handler.broker.publisher import Publisher
 from dlq_handler.errors import Unavailable
@@ -89,7 +89,7 @@ async def test_a_full_queue_refuses(letterbox: Letterbox, a_publisher: Publisher
 
     (refused, taken) = await publisher.publish([a_message("m2", to="small"), a_message("m3")])
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, PublishRefused)
     assert taken == Confirmed()
 
 
@@ -115,7 +115,7 @@ async def test_an_exchange_deleted_later_closes_the_channel_and_is_found_missing
     await letterbox.delete_exchange("short-lived")
 
     (unknown,) = await publisher.publish([a_message(exchange="short-lived")])
-    assert isinstance(unknown, Unknown)
+    assert isinstance(unknown, Unanswered)
     assert "no exchange 'short-lived'" in unknown.text
 
     assert await publisher.publish([a_message(exchange="short-lived")]) == [
@@ -192,7 +192,7 @@ async def test_what_was_sent_into_silence_is_unknown(
     async with asyncio.timeout(20):
         first, second = await publisher.publish([a_message("m2"), a_message("m3")])
 
-    assert (type(first), type(second)) == (Unknown, Unknown)
+    assert (type(first), type(second)) == (Unanswered, Unanswered)
     assert not publisher.is_open, "a connection that owes us answers is not used again"
 
 
@@ -209,7 +209,7 @@ async def test_a_connection_cut_during_a_publish_is_noticed_at_once(
     async with asyncio.timeout(20):
         (outcome,) = await publisher.publish([a_message("m2")])
 
-    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome, Unanswered)
     assert await publisher.publish([a_message("m2")]) == [Confirmed()]
 
 

@@ -9,7 +9,7 @@ import pytest
 from dlq_handler.cli.open import open_canary_run
 from dlq_handler.settings import load
 from dlq_handler.topology.canary import CANARY_QUEUE
-from dlq_handler.topology.canary_run import CanaryRunReport, Conclusion, Problem, Stage
+from dlq_handler.topology.canary_run import CanaryRunReport, RunConclusion, RunProblem, Stage
 from sandbox.attune import topology
 from tests.integration.diagnosis.conftest import Patient
 from tests.support.eventually import eventually
@@ -38,7 +38,7 @@ async def on_intake(patient: Patient, change: str, *arguments: Any) -> None:
 async def test_canaries_arrive_with_the_keys_of_all_workers_in_turn(patient: Patient) -> None:
     report = await run(patient, 5)
 
-    assert (report.conclusion, report.problem) == (Conclusion.ARRIVED, None), report
+    assert (report.conclusion, report.problem) == (RunConclusion.ARRIVED, None), report
     assert [one.worker_id for one in report.canaries] == [1, 2, 1, 2, 1]
     for one in report.canaries:
         assert (one.stage, one.received_by) == (Stage.RECEIVED, "dlq-handler.one")
@@ -62,10 +62,10 @@ async def test_a_missing_binding_ends_the_canaries_of_that_worker_after_their_ex
 
     report = await run(patient, environment=environment)
 
-    assert (report.conclusion, report.problem) == (Conclusion.NOT_ARRIVED, Problem.BROKEN_ROUTE), report
+    assert (report.conclusion, report.problem) == (RunConclusion.NOT_ARRIVED, RunProblem.BROKEN_ROUTE), report
     assert [(one.worker_id, one.stage, one.problem) for one in report.canaries] == [
         (1, Stage.RECEIVED, None),
-        (2, Stage.EXPIRED, Problem.BROKEN_ROUTE),
+        (2, Stage.EXPIRED, RunProblem.BROKEN_ROUTE),
     ] * 2
     assert all(one.expired_seconds is not None and one.expired_seconds < 2 for one in report.canaries)
     assert "The route is broken for worker 2." in report.explanation
@@ -75,8 +75,8 @@ async def test_without_a_replica_nothing_is_sent(patient: Patient) -> None:
     report = await run(patient)
 
     assert (report.conclusion, report.problem, report.canaries) == (
-        Conclusion.UNKNOWN,
-        Problem.NO_REPLICA,
+        RunConclusion.UNKNOWN,
+        RunProblem.NO_REPLICA,
         (),
     )
     await nothing_was_sent(patient)
@@ -87,7 +87,7 @@ async def test_a_stock_executor_alone_is_no_replica(patient: Patient) -> None:
         await patient.tags_are_listed(INTAKE, 1)
         report = await run(patient)
 
-    assert (report.conclusion, report.problem) == (Conclusion.UNKNOWN, Problem.NO_REPLICA)
+    assert (report.conclusion, report.problem) == (RunConclusion.UNKNOWN, RunProblem.NO_REPLICA)
     await nothing_was_sent(patient)
 
 
@@ -97,7 +97,7 @@ async def test_another_consumer_that_may_have_received_them_is_named(patient: Pa
         await patient.tags_are_listed(INTAKE, 2)
         report = await run(patient)
 
-    assert (report.conclusion, report.problem) == (Conclusion.NOT_ARRIVED, Problem.OTHER_CONSUMER)
+    assert (report.conclusion, report.problem) == (RunConclusion.NOT_ARRIVED, RunProblem.OTHER_CONSUMER)
     assert "'executor.dlq'" in report.explanation
     assert {one.stage for one in report.canaries} == {Stage.RECEIVED, Stage.EXPIRED}
 
@@ -106,7 +106,10 @@ async def test_a_consumer_of_unknown_owner_is_no_proof_of_a_broken_route(patient
     async with patient.consumed(INTAKE, "who?"):
         report = await run(patient, limit=1, environment=NO_API)
 
-    assert (report.conclusion, report.problem) == (Conclusion.NOT_ARRIVED, Problem.UNIDENTIFIED_CONSUMER)
+    assert (report.conclusion, report.problem) == (
+        RunConclusion.NOT_ARRIVED,
+        RunProblem.UNIDENTIFIED_CONSUMER,
+    )
 
 
 @pytest.mark.usefixtures("sidecar")
@@ -121,7 +124,7 @@ async def test_of_canaries_whose_queue_was_deleted_the_expiry_is_unknown(patient
             await (await connection.channel()).queue_delete(CANARY_QUEUE)
     report = running.result()
 
-    assert (report.conclusion, report.problem) == (Conclusion.NOT_ARRIVED, Problem.NOT_EXPIRED)
+    assert (report.conclusion, report.problem) == (RunConclusion.NOT_ARRIVED, RunProblem.NOT_EXPIRED)
     assert [one.stage for one in report.canaries] == [Stage.CONFIRMED, Stage.CONFIRMED]
 
 
@@ -129,7 +132,7 @@ async def test_of_canaries_whose_queue_was_deleted_the_expiry_is_unknown(patient
 async def test_without_a_worker_there_is_no_key_to_send_with(patient: Patient) -> None:
     await patient.host.session.execute("DELETE FROM worker")
     report = await run(patient)
-    assert (report.conclusion, report.problem) == (Conclusion.UNKNOWN, Problem.NO_WORKER)
+    assert (report.conclusion, report.problem) == (RunConclusion.UNKNOWN, RunProblem.NO_WORKER)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +144,7 @@ async def test_without_a_worker_there_is_no_key_to_send_with(patient: Patient) -
 )
 async def test_a_server_that_is_away_makes_it_unknown(patient: Patient, variable: str, url: str) -> None:
     report = await run(patient, environment={variable: url})
-    assert (report.conclusion, report.problem) == (Conclusion.UNKNOWN, Problem.UNAVAILABLE)
+    assert (report.conclusion, report.problem) == (RunConclusion.UNKNOWN, RunProblem.UNAVAILABLE)
 
 
 @pytest.mark.usefixtures("sidecar")

@@ -12,7 +12,7 @@ from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql
 from dlq_handler.endings import outbox_sql
-from dlq_handler.endings.outbox_sql import Lease
+from dlq_handler.endings.outbox_sql import OutboxLease
 from dlq_handler.errors import GrantsMissing
 from dlq_handler.host import workers_sql
 from dlq_handler.host.executions_sql import already_retried
@@ -70,7 +70,7 @@ async def test_role_with_the_printed_grants_does_the_whole_job(role: Role, host:
         store, {entries[0].id: "refused"}, unroutable=[], possibly_published=[], max_backoff_seconds=0
     )
     entries = await outbox_sql.claim_due(
-        store, Lease(holder="me", seconds=60, taken_at=monotonic_seconds()), limit=1
+        store, OutboxLease(holder="me", seconds=60, taken_at=monotonic_seconds()), limit=1
     )
     await outbox_sql.mark_confirmed(store, [entry.id for entry in entries])
     assert not await already_retried(store, [execution_id])

@@ -13,7 +13,7 @@ from dlq_handler.database import expiry_sql
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.endings import outbox_sql
-from dlq_handler.endings.outbox_sql import Lease, OutboxEntry, OutboxProblem
+from dlq_handler.endings.outbox_sql import OutboxEntry, OutboxLease, OutboxProblem
 from dlq_handler.host.executions_sql import already_retried
 from dlq_handler.host.messages import ExecutionMessage
 from tests.integration.timeouts.test_stale import nodes
@@ -32,8 +32,8 @@ def a_completion_event(execution_id: int, *, message_id: UUID | None = None) -> 
     )
 
 
-def a_lease(holder: str) -> Lease:
-    return Lease(holder=holder, seconds=60, taken_at=monotonic_seconds())
+def a_lease(holder: str) -> OutboxLease:
+    return OutboxLease(holder=holder, seconds=60, taken_at=monotonic_seconds())
 
 
 async def add(

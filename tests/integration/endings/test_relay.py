@@ -15,7 +15,7 @@ from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.endings import outbox_sql
 from dlq_handler.endings.options import OutboxOptions
-from dlq_handler.endings.outbox_sql import Lease, OutboxEntry, OutboxProblem
+from dlq_handler.endings.outbox_sql import OutboxEntry, OutboxLease, OutboxProblem
 from dlq_handler.endings.relay import OutboxRelay
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.messages import ExecutionMessage
@@ -83,7 +83,9 @@ class Fixture:
             for number in execution_ids
         ]
         lease = (
-            Lease(holder=holder, seconds=60, taken_at=monotonic_seconds() - leased_ago) if holder else None
+            OutboxLease(holder=holder, seconds=60, taken_at=monotonic_seconds() - leased_ago)
+            if holder
+            else None
         )
         async with self.store.transaction() as tx:
             return await outbox_sql.add_to_outbox(tx, completions, lease=lease)
@@ -301,7 +303,7 @@ async def test_stopping_flushes_what_is_in_hand_and_lets_go_of_the_rest(it: Fixt
         await it.relay.run(stop)
     assert await it.auditor.completion_counts() == {1: 1, 2: 1}
     claimed = await outbox_sql.claim_due(
-        it.store, Lease(holder="the next one", seconds=60, taken_at=monotonic_seconds()), limit=10
+        it.store, OutboxLease(holder="the next one", seconds=60, taken_at=monotonic_seconds()), limit=10
     )
     assert [entry.message.execution_id for entry in claimed] == [3]
 
@@ -335,6 +337,6 @@ async def test_stopping_without_a_broker_still_lets_go_of_every_lease(
     async with asyncio.timeout(30):
         await it.relay.run(stop)
     [claimed] = await outbox_sql.claim_due(
-        it.store, Lease(holder="the next one", seconds=60, taken_at=monotonic_seconds()), limit=10
+        it.store, OutboxLease(holder="the next one", seconds=60, taken_at=monotonic_seconds()), limit=10
     )
     assert not claimed.possibly_published

@@ -20,7 +20,7 @@ from dlq_handler.rooms import RETENTION_STEPS, new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts import completion_watch
 from dlq_handler.timeouts.completion_watch import CompletionWatch
-from dlq_handler.timeouts.findings import Finding
+from dlq_handler.timeouts.findings import ReconcileFinding
 from dlq_handler.timeouts.leader_scan import CHECK_SECONDS, LeaderScan
 from dlq_handler.timeouts.message_recorders import EndPublisher
 from dlq_handler.timeouts.options import MonitorOptions
@@ -279,7 +279,7 @@ async def test_leader_that_dies_in_a_scan_leaves_no_end_out_and_repeats_none(
 
     publish, pages = it.watch._ends.publish, list[object]()
 
-    async def die_after_a_page(ends: Sequence[Any], finding: Finding) -> int:
+    async def die_after_a_page(ends: Sequence[Any], finding: ReconcileFinding) -> int:
         if len(pages) == 2:
             raise Died
         pages.append(ends)

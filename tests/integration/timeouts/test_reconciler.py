@@ -25,7 +25,7 @@ from dlq_handler.host.execution import Page, Place
 from dlq_handler.rooms import new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts.decisions_sql import count_reverted_by_worker
-from dlq_handler.timeouts.findings import Finding
+from dlq_handler.timeouts.findings import ReconcileFinding
 from dlq_handler.timeouts.leader_scan import LeaderScan
 from dlq_handler.timeouts.message_recorders import EndPublisher
 from dlq_handler.timeouts.options import MonitorOptions
@@ -389,7 +389,7 @@ async def test_look_ends_with_its_page_and_the_next_one_goes_on(
         await it.slot(one)
     publish = it.reconciler._ends.publish
 
-    async def end_in_the_middle(ends: Sequence[EndWithoutEvent], finding: Finding) -> int:
+    async def end_in_the_middle(ends: Sequence[EndWithoutEvent], finding: ReconcileFinding) -> int:
         published = await publish(ends, finding)
         if what == "asked to stop":
             it.reconciler._scan.stop.set()

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp.commands import Basic
 
-from dlq_handler.broker.outgoing import Confirmed, OutgoingMessage, PublishOutcome, Unknown, Unroutable
+from dlq_handler.broker.outgoing import Confirmed, OutgoingMessage, PublishOutcome, Unanswered, Unroutable
 from dlq_handler.broker.publish_connection import NACKED, PublishBatch, parts_without_repeats
 
-UNANSWERED = Unknown("no answer")
+UNANSWERED = Unanswered("no answer")
 
 
 def a_message(message_id: str) -> OutgoingMessage:

@@ -18,7 +18,7 @@ from dlq_handler.diagnosis.view import (
     UnknownCause,
     View,
 )
-from dlq_handler.topology.canary_run import CanaryRunReport, Conclusion
+from dlq_handler.topology.canary_run import CanaryRunReport, RunConclusion
 from tests.support.views import INTAKE, a_queue, a_view, a_worker
 
 OK, PROBLEM, UNKNOWN = Health.OK, Health.PROBLEM, Health.UNKNOWN
@@ -44,7 +44,7 @@ def examined(view: View | None = None, **changed: Any) -> dict[Check, Diagnosis]
     return {one.check: one for one in diagnose_for_doctor(view or a_view(), facts(**changed))}
 
 
-def a_report(conclusion: Conclusion) -> CanaryRunReport:
+def a_report(conclusion: RunConclusion) -> CanaryRunReport:
     return CanaryRunReport(
         conclusion=conclusion,
         problem=None,
@@ -85,9 +85,9 @@ def test_a_healthy_world_is_ok_and_unknown_facts_are_unknown() -> None:
         (Check.BROKER_CLOCK, {"broker_clock": ClockFact(ahead_seconds=3600, error_seconds=1)}, PROBLEM),
         (Check.WORKER_RESTARTS, {"restarts": "it refuses this user"}, UNKNOWN),
         (Check.WORKER_RESTARTS, {"reconnects": True}, OK),
-        (Check.CANARY, {"canary": a_report(Conclusion.ARRIVED)}, OK),
-        (Check.CANARY, {"canary": a_report(Conclusion.NOT_ARRIVED)}, PROBLEM),
-        (Check.CANARY, {"canary": a_report(Conclusion.UNKNOWN)}, UNKNOWN),
+        (Check.CANARY, {"canary": a_report(RunConclusion.ARRIVED)}, OK),
+        (Check.CANARY, {"canary": a_report(RunConclusion.NOT_ARRIVED)}, PROBLEM),
+        (Check.CANARY, {"canary": a_report(RunConclusion.UNKNOWN)}, UNKNOWN),
     ],
 )
 def test_each_fact_decides_its_own_check(check: Check, changed: dict[str, Any], health: Health) -> None:

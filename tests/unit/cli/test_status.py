@@ -8,7 +8,7 @@ import pytest
 
 from dlq_handler.cli import doctor, status
 from dlq_handler.cli.open import ops_url
-from dlq_handler.cli.status import Answer
+from dlq_handler.cli.status import StatusAnswer
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST
 from dlq_handler.diagnosis.view import WITHOUT_DATABASE, DatabaseFact, Unknown
@@ -25,7 +25,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
 
 
 def test_people_read_what_is_wrong_in_full_and_what_is_ok_in_one_line(printed: Callable[[], str]) -> None:
-    status.print_for_people(Answer(at=NOW, diagnoses=DIAGNOSES))
+    status.print_for_people(StatusAnswer(at=NOW, diagnoses=DIAGNOSES))
     out = printed()
 
     first, second, *_ = out.splitlines()
@@ -60,7 +60,7 @@ def test_unknown_checks_of_one_server_are_one_line_and_the_repair_stays_visible(
             alarms=Unknown("the management API is slow"),
         )
     )
-    status.print_for_people(Answer(at=NOW, diagnoses=diagnoses))
+    status.print_for_people(StatusAnswer(at=NOW, diagnoses=diagnoses))
     lines = printed().splitlines()
 
     assert lines[0] == "✕ problem  The database is unreachable."
@@ -70,7 +70,7 @@ def test_unknown_checks_of_one_server_are_one_line_and_the_repair_stays_visible(
     assert lines.count(f"    next   {REPAIR_FIRST}") == 1
     assert "    read   docs/runbook.md#broker-alarm" in lines, "alone with its reason, so in full"
     assert lines[-1] == "✕ problem: database, as of 2026-03-01T03:00:00Z"
-    status.print_for_people(Answer(at=NOW, diagnoses=diagnoses * 2))
+    status.print_for_people(StatusAnswer(at=NOW, diagnoses=diagnoses * 2))
     assert printed().splitlines()[-1].startswith("✕ problem: database and 1 more, as of ")
 
 

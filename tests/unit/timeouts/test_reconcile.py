@@ -15,7 +15,7 @@ from dlq_handler.host.ends import EndWithoutEvent, OwnEnd
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
 from dlq_handler.host.messages import ending
 from dlq_handler.timeouts.findings import (
-    Finding,
+    ReconcileFinding,
     event_of,
     is_long_past,
     is_reverted,
@@ -93,7 +93,7 @@ def test_end_is_announced_as_the_row_has_it() -> None:
     assert envelope["message_type"] == "ExecutionCompleted"
     assert envelope["payload"]["status"] == "Failed"
     assert envelope["payload"]["result"] == {"error": "x"}
-    record = published_record(an_unheard_end(), Finding.MISSING_EVENT, options=OPTIONS, now=LATER)
+    record = published_record(an_unheard_end(), ReconcileFinding.MISSING_EVENT, options=OPTIONS, now=LATER)
     assert record.evidence == {"finding": "missing_event"}
 
 

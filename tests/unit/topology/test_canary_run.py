@@ -9,9 +9,9 @@ import pytest
 from dlq_handler.topology.canary_run import (
     CanaryResult,
     CanaryRunReport,
-    Conclusion,
-    Problem,
     PublishedCanary,
+    RunConclusion,
+    RunProblem,
     Stage,
     StoredCanary,
     cannot_run,
@@ -47,7 +47,7 @@ def a_result(
     *,
     error: str | None = None,
     expired_seconds: float | None = 5.1,
-    problem: Problem = Problem.BROKEN_ROUTE,
+    problem: RunProblem = RunProblem.BROKEN_ROUTE,
     worker_id: int = 7,
 ) -> CanaryResult:
     return result_of(
@@ -97,21 +97,21 @@ def test_canaries_leave_their_queue_in_order(
     [
         (RECEIVED, {}, Stage.RECEIVED, None),
         (replace(RECEIVED, received_seconds=35.1), {}, Stage.RECEIVED, None),
-        (replace(RECEIVED, received_seconds=35.2), {}, Stage.RECEIVED, Problem.LATE),
+        (replace(RECEIVED, received_seconds=35.2), {}, Stage.RECEIVED, RunProblem.LATE),
         (RECEIVED, {"error": "no answer"}, Stage.RECEIVED, None),
-        (a_stored(), {}, Stage.EXPIRED, Problem.BROKEN_ROUTE),
-        (a_stored(), {"expired_seconds": None}, Stage.CONFIRMED, Problem.NOT_EXPIRED),
-        (a_stored(confirmed_seconds=None), {"error": "NO_ROUTE"}, Stage.SENT, Problem.NOT_CONFIRMED),
+        (a_stored(), {}, Stage.EXPIRED, RunProblem.BROKEN_ROUTE),
+        (a_stored(), {"expired_seconds": None}, Stage.CONFIRMED, RunProblem.NOT_EXPIRED),
+        (a_stored(confirmed_seconds=None), {"error": "NO_ROUTE"}, Stage.SENT, RunProblem.NOT_CONFIRMED),
         (
             None,
-            {"expired_seconds": None, "problem": Problem.CONNECTION_LOST},
+            {"expired_seconds": None, "problem": RunProblem.CONNECTION_LOST},
             Stage.CONFIRMED,
-            Problem.CONNECTION_LOST,
+            RunProblem.CONNECTION_LOST,
         ),
     ],
 )
 def test_stage_and_problem_of_a_canary(
-    stored: StoredCanary | None, changes: dict[str, Any], stage: Stage, problem: Problem | None
+    stored: StoredCanary | None, changes: dict[str, Any], stage: Stage, problem: RunProblem | None
 ) -> None:
     result = a_result(stored, **changes)
     assert (result.stage, result.problem) == (stage, problem)
@@ -120,19 +120,19 @@ def test_stage_and_problem_of_a_canary(
 @pytest.mark.parametrize(
     ("consumers", "received_by", "problem"),
     [
-        (None, (), Problem.NO_REPLICA),
-        (Consumers(count=0, ready=3, tags=()), (), Problem.NO_REPLICA),
-        (Consumers(count=1, ready=0, tags=(STOCK,)), (), Problem.NO_REPLICA),
-        (Consumers(count=2, ready=0, tags=(STOCK, REPLICA)), (), Problem.OTHER_CONSUMER),
-        (Consumers(count=1, ready=0, tags=None), (), Problem.UNIDENTIFIED_CONSUMER),
-        (Consumers(count=2, ready=0, tags=None), ("one",), Problem.UNIDENTIFIED_CONSUMER),
-        (Consumers(count=1, ready=0, tags=None), ("one",), Problem.BROKEN_ROUTE),
-        (Consumers(count=1, ready=4, tags=(REPLICA,)), ("one",), Problem.BACKLOG),
-        (Consumers(count=1, ready=0, tags=(REPLICA,)), (), Problem.BROKEN_ROUTE),
+        (None, (), RunProblem.NO_REPLICA),
+        (Consumers(count=0, ready=3, tags=()), (), RunProblem.NO_REPLICA),
+        (Consumers(count=1, ready=0, tags=(STOCK,)), (), RunProblem.NO_REPLICA),
+        (Consumers(count=2, ready=0, tags=(STOCK, REPLICA)), (), RunProblem.OTHER_CONSUMER),
+        (Consumers(count=1, ready=0, tags=None), (), RunProblem.UNIDENTIFIED_CONSUMER),
+        (Consumers(count=2, ready=0, tags=None), ("one",), RunProblem.UNIDENTIFIED_CONSUMER),
+        (Consumers(count=1, ready=0, tags=None), ("one",), RunProblem.BROKEN_ROUTE),
+        (Consumers(count=1, ready=4, tags=(REPLICA,)), ("one",), RunProblem.BACKLOG),
+        (Consumers(count=1, ready=0, tags=(REPLICA,)), (), RunProblem.BROKEN_ROUTE),
     ],
 )
 def test_an_expired_canary_proves_a_broken_route_only_if_nothing_else_explains_it(
-    consumers: Consumers | None, received_by: tuple[str, ...], problem: Problem
+    consumers: Consumers | None, received_by: tuple[str, ...], problem: RunProblem
 ) -> None:
     assert expired_problem(consumers, own_prefix=PREFIX, received_by=received_by) is problem
 
@@ -158,13 +158,13 @@ def test_all_received_is_arrived() -> None:
     report = reported(
         a_result(RECEIVED), a_result(replace(RECEIVED, received_by="two", received_seconds=6.0))
     )
-    assert (report.conclusion, report.problem, report.action) == (Conclusion.ARRIVED, None, None)
+    assert (report.conclusion, report.problem, report.action) == (RunConclusion.ARRIVED, None, None)
     assert report.explanation == "2 of 2 canaries arrived within 6.00 s, at one, two."
 
 
 def test_a_broken_route_names_the_workers() -> None:
     report = reported(a_result(RECEIVED), a_result(a_stored(), worker_id=9))
-    assert (report.conclusion, report.problem) == (Conclusion.NOT_ARRIVED, Problem.BROKEN_ROUTE)
+    assert (report.conclusion, report.problem) == (RunConclusion.NOT_ARRIVED, RunProblem.BROKEN_ROUTE)
     assert report.explanation == (
         "1 of 2 canaries did not arrive within 35 s. They expired, but did not reach queue 'q'. "
         "The route is broken for worker 9."
@@ -179,35 +179,35 @@ def test_a_broken_route_names_the_workers() -> None:
         (
             a_result(a_stored(confirmed_seconds=None), error="NO_ROUTE"),
             {},
-            Problem.NOT_CONFIRMED,
+            RunProblem.NOT_CONFIRMED,
             "did not confirm them: NO_ROUTE",
         ),
         (
-            a_result(a_stored(), problem=Problem.CONNECTION_LOST),
+            a_result(a_stored(), problem=RunProblem.CONNECTION_LOST),
             {"error": "broker: away"},
-            Problem.CONNECTION_LOST,
+            RunProblem.CONNECTION_LOST,
             "broker: away",
         ),
     ],
 )
 def test_what_could_not_be_observed_is_unknown(
-    canary: CanaryResult, changes: dict[str, Any], problem: Problem, says: str
+    canary: CanaryResult, changes: dict[str, Any], problem: RunProblem, says: str
 ) -> None:
     report = reported(a_result(RECEIVED), canary, **changes)
-    assert (report.conclusion, report.problem) == (Conclusion.UNKNOWN, problem)
+    assert (report.conclusion, report.problem) == (RunConclusion.UNKNOWN, problem)
     assert says in report.explanation
 
 
 def test_one_canary_that_certainly_did_not_arrive_outweighs_unknown_ones() -> None:
     report = reported(a_result(a_stored(confirmed_seconds=None), error="NO_ROUTE"), a_result(a_stored()))
-    assert (report.conclusion, report.problem) == (Conclusion.NOT_ARRIVED, Problem.BROKEN_ROUTE)
+    assert (report.conclusion, report.problem) == (RunConclusion.NOT_ARRIVED, RunProblem.BROKEN_ROUTE)
 
 
-@pytest.mark.parametrize("problem", Problem)
-def test_every_problem_has_an_explanation_and_an_action(problem: Problem) -> None:
+@pytest.mark.parametrize("problem", RunProblem)
+def test_every_problem_has_an_explanation_and_an_action(problem: RunProblem) -> None:
     consumers = Consumers(count=2, ready=3, tags=(STOCK, REPLICA))
     report = reported(replace(a_result(a_stored()), problem=problem), consumers=consumers)
     assert report.problem is problem
     assert report.explanation.endswith(".")
     assert report.action
-    assert cannot_run(problem, "", queue="q", limit_seconds=30.0).conclusion is Conclusion.UNKNOWN
+    assert cannot_run(problem, "", queue="q", limit_seconds=30.0).conclusion is RunConclusion.UNKNOWN

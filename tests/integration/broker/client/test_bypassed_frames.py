@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from dlq_handler.broker.client import direct_channel
 from dlq_handler.broker.client.direct_channel import DirectChannel
-from dlq_handler.broker.outgoing import Confirmed, OutgoingMessage, Unknown
+from dlq_handler.broker.outgoing import Confirmed, OutgoingMessage, Unanswered
 from dlq_handler.errors import Unavailable
 from tests.integration.broker.conftest import PublisherFactory, SourceFactory
 from tests.integration.broker.letterbox import Letterbox, execution_ids
@@ -69,7 +69,7 @@ async def test_bypassed_confirm_ends_the_connection_and_nothing_is_published_aga
         async with asyncio.timeout(20):
             (outcome,) = await publisher.publish([A_MESSAGE])
 
-    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome, Unanswered)
     assert "passed a publisher confirm around" in outcome.text
     assert [event["frame"] for event in events if event["event"] == "delivery.bypassed"] == [
         "a publisher confirm"

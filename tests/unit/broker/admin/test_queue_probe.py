@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlq_handler.broker.admin.queue_probe import Refusal, read_refusal
+from dlq_handler.broker.admin.queue_probe import BrokerRefusal, read_refusal
 
 START = "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'q' in vhost '/': "
 
@@ -21,7 +21,7 @@ START = "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'q' in
     ],
 )
 def test_the_present_value_is_read(said: str, current: str | int | None) -> None:
-    assert read_refusal(said) == Refusal(argument="x-message-ttl", current=current)
+    assert read_refusal(said) == BrokerRefusal(argument="x-message-ttl", current=current)
 
 
 def test_a_queue_named_like_a_refusal_does_not_mislead() -> None:
@@ -30,7 +30,7 @@ def test_a_queue_named_like_a_refusal_does_not_mislead() -> None:
         "received 'true' but current is 'false'"
     )
 
-    assert read_refusal(said) == Refusal(argument="durable", current="false")
+    assert read_refusal(said) == BrokerRefusal(argument="durable", current="false")
 
 
 @pytest.mark.parametrize(
