@@ -3,11 +3,18 @@
 import asyncio
 import threading
 from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import AsyncMock, Mock
 
+import httpx
 import pytest
 import structlog
+from starlette.responses import PlainTextResponse
 
 from dlq_handler.errors import Unavailable
+from dlq_handler.web.listeners import Listeners, WebServer
+from dlq_handler.web.options import HttpOptions, UiOptions
 from dlq_handler.web.own_thread import EndedEarly, OtherLoop, run_in_own_thread
 from tests.support.eventually import eventually
 
@@ -30,6 +37,26 @@ async def test_a_loop_that_is_blocked_blocks_no_other() -> None:
             await asyncio.sleep(0)
         go_on.set()
         stop.set()
+
+
+async def test_the_listeners_answer_while_the_loop_of_the_services_is_blocked() -> None:
+    listeners = Listeners(HttpOptions(host="127.0.0.1", port=0), UiOptions(enabled=False), connections=8)
+    world = SimpleNamespace(
+        services=SimpleNamespace(loop=OtherLoop()), stop=asyncio.Event(), database=Mock(dispose=AsyncMock())
+    )
+    app = PlainTextResponse("here")
+    web, stop = WebServer(listeners, ops_app=app, ui_app=app, world=cast("Any", world)), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(web.run(stop))
+        url = f"http://127.0.0.1:{listeners.ops.port}"
+        try:
+            async with httpx.AsyncClient(trust_env=False, timeout=WITHIN_SECONDS) as client:
+                await client.get(url)
+            # This one blocks the loop of the test until it is answered.
+            answer = httpx.get(url, trust_env=False, timeout=WITHIN_SECONDS)  # noqa: ASYNC210
+        finally:
+            stop.set()
+    assert answer.text == "here"
 
 
 async def test_it_ends_when_it_is_stopped() -> None:
