@@ -27,7 +27,7 @@ RUN installer/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-di
 
 FROM ${BASE} AS product
 LABEL org.opencontainers.image.title="dlq-handler" \
-      org.opencontainers.image.description="Ends every execution whose message died in RabbitMQ, and announces it" \
+      org.opencontainers.image.description="Ends every execution whose message was dead-lettered in RabbitMQ, and publishes its completion event" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/dlq-handler /opt/dlq-handler

@@ -105,7 +105,7 @@ async def _release(settings: Settings, for_seconds: float, comment: str, version
 def _print(view: BrakeView, policy: BrakeOptions, output: Output) -> None:
     state = view.state
     shown: dict[str, object] = {
-        "state": mode_of(view, policy),
+        "mode": mode_of(view, policy),
         "ended_last_minute": view.ended_last_minute,
         "max_decisions_per_minute": policy.max_decisions_per_minute,
         "tripped_at": state.tripped_at,

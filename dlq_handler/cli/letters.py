@@ -291,7 +291,7 @@ def brief(record: LetterRecord) -> dict[str, object]:
         "queue": record.queue,
         "reason": record.reason,
         "outcome": record.outcome,
-        "group": record.group_id,
+        "group_id": record.group_id,
         "is_shadow": record.is_shadow,
         "died_at": record.died_at,
         "received_at": record.received_at,

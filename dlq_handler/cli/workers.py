@@ -140,7 +140,7 @@ class _WorkerTable:
             "last_heartbeat": worker.last_heartbeat,
             "heartbeat_age_seconds": worker.heartbeat_age_seconds,
             "status": registered.status,
-            "cordoned": registered.is_cordoned,
+            "is_cordoned": registered.is_cordoned,
             "cordon_reason": registered.cordon_reason,
             "role": registered.role,
             "queue": self._names.queue(worker.id) if registered.takes_dispatches else None,

@@ -127,7 +127,7 @@ async def test_live_late_and_dead_workers_are_listed_with_their_waiting_messages
         None,
         None,
     )
-    assert facts("late", "cordoned", "cordon_reason") == (True, "being replaced")
+    assert facts("late", "is_cordoned", "cordon_reason") == (True, "being replaced")
     assert facts("dead", "status", "queue") == ("active", worker_queue(fleet.dead.id))
     assert 600 <= workers["dead"]["heartbeat_age_seconds"] < 700
 
