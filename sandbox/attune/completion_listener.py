@@ -4,13 +4,15 @@ Like stock Attune it believes the row, not the message: status and result of a c
 slot repeats harmlessly; retrying a workflow task does not (a second completion event makes a second retry).
 """
 
-from typing import Unpack
+import asyncio
+from typing import Any, Unpack
 
 from aio_pika.abc import AbstractChannel
 
 from sandbox.attune import admission, topology
 from sandbox.attune.amqp import PublishFailed, QueueConsumer
 from sandbox.attune.database import Row
+from sandbox.attune.defects import Defect
 from sandbox.attune.executor import requested_message
 from sandbox.attune.messages import Envelope, SeenCompletion, seen_completion
 from sandbox.attune.service import AttuneService, Wiring
@@ -24,6 +26,10 @@ SELECT action, action_ref, config, env_vars, parent, enforcement, executor, work
        retry_count + 1, coalesce(original_execution, id)
   FROM execution WHERE id = $1
 RETURNING id
+"""
+
+_RETRY_DELAY = """
+SELECT (task_graph #>> ARRAY['nodes', $2, 'retry', 'delay'])::float8 FROM workflow_execution WHERE id = $1
 """
 
 _ADVANCE = """
@@ -71,9 +77,10 @@ class CompletionListener(AttuneService):
             "SELECT id, status, workflow_task FROM execution WHERE id = $1", completion.execution_id
         )
         if row is not None and row["workflow_task"] is not None:
-            if await self._retry(row):
-                return  # defect D13: the slot of a retried task stays taken
-            await self._advance_workflow(row)
+            if not await self._retry(row):
+                await self._advance_workflow(row)
+            elif Defect.D13 not in self.cured:
+                return
         await self._free_slot(completion.execution_id)
 
     async def _free_slot(self, execution_id: int) -> None:
@@ -99,9 +106,20 @@ class CompletionListener(AttuneService):
             return False
         if (task.get("retry_count") or 0) >= (task.get("max_retries") or 0):
             return False
+        if Defect.D13 not in self.cured:
+            await self._hold_up(await self._retry_delay_seconds(task))
         retry_id = await self.database.session.fetchval(_RETRY, row["id"])
         await self.publisher.publish(await requested_message(self.database.session, retry_id))
         return True
+
+    async def _retry_delay_seconds(self, task: dict[str, Any]) -> float:
+        """The plain delay: the reference knows no backoff."""
+        workflow, name = task["workflow_execution"], task["task_name"]
+        return await self.database.session.fetchval(_RETRY_DELAY, workflow, name) or 0.0
+
+    async def _hold_up(self, seconds: float) -> None:
+        """With the message unacknowledged, and with those behind it."""
+        await asyncio.sleep(seconds)
 
     async def _advance_workflow(self, row: Row) -> None:
         task = row["workflow_task"]

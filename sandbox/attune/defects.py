@@ -18,6 +18,7 @@ class Defect(Enum):
     D9 = "a worker acknowledges before it works, so a crash loses the dispatch"
     D10 = "a heartbeat never makes an inactive worker active again"
     D12 = "the timeout monitor fails an execution whose message can still be taken and run"
+    D13 = "a workflow task that is retried keeps its slot, and the delay of its retry holds up all completion events"
     D14 = "cancelling publishes no end: one that holds a slot keeps it, one in line gets a slot later and keeps it"
     D15 = "the totals of a line are summed up as numeric, which Attune cannot read: no action with a limit ever runs"
     JSON_NULL = (

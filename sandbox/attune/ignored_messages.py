@@ -5,6 +5,7 @@ message.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from aio_pika.abc import AbstractChannel
 
@@ -14,32 +15,40 @@ from sandbox.attune.log_line import PrintLine
 from sandbox.attune.messages import Envelope
 from sandbox.attune.service import AttuneService
 
-EXECUTOR_TAGS = {
-    "attune.executor.events.queue": "executor.event",
-    "attune.enforcements.queue": "executor.enforcement",
-    "attune.inquiry.responses.queue": "executor.inquiry",
+
+@dataclass(frozen=True, slots=True)
+class Ignoring:
+    tag: str
+    prefetch: int = 10
+
+
+EXECUTOR_QUEUES = {
+    "attune.executor.events.queue": Ignoring("executor.event"),
+    "attune.enforcements.queue": Ignoring("executor.enforcement"),
+    "attune.inquiry.responses.queue": Ignoring("executor.inquiry"),
 }
 
 
-def worker_tags(worker_id: int) -> dict[str, str]:
+def worker_queues(worker_id: int) -> dict[str, Ignoring]:
     return {
-        f"worker.{worker_id}.packs": f"worker-{worker_id}-packs",
-        f"worker.{worker_id}.cancel": f"worker-{worker_id}-cancel",
+        f"worker.{worker_id}.packs": Ignoring(f"worker-{worker_id}-packs", prefetch=5),
+        f"worker.{worker_id}.cancel": Ignoring(f"worker-{worker_id}-cancel"),
     }
 
 
 async def consume_and_ignore(
-    channel: AbstractChannel, tags: Mapping[str, str], print_line: PrintLine
+    channel: AbstractChannel, queues: Mapping[str, Ignoring], print_line: PrintLine
 ) -> None:
-    """`tags`: of each queue."""
-    for queue, tag in tags.items():
+    for queue, consumer in queues.items():
 
         async def ignore(envelope: Envelope, queue: str = queue) -> None:
             print_line(
                 f"{queue}: {envelope.message_type} is acknowledged; the reference does nothing about it"
             )
 
-        await QueueConsumer(channel, queue, tag, ignore, print_line=print_line).start()
+        await QueueConsumer(
+            channel, queue, consumer.tag, ignore, prefetch=consumer.prefetch, print_line=print_line
+        ).start()
 
 
 class IgnoringListener(AttuneService):
@@ -50,4 +59,4 @@ class IgnoringListener(AttuneService):
     async def _begin(self, channel: AbstractChannel) -> None:
         await topology.declare_common(channel)
         await topology.declare_executor(channel)
-        await consume_and_ignore(channel, EXECUTOR_TAGS, self._print_line)
+        await consume_and_ignore(channel, EXECUTOR_QUEUES, self._print_line)

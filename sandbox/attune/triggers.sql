@@ -49,6 +49,12 @@ END $$;
 
 -- ---------------------------------------------------------------- history and audit
 
+-- A result may have megabytes, so the history has no more of it than this.
+CREATE FUNCTION digest_of(value jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN value IS NOT NULL THEN jsonb_build_object(
+        'size', octet_length(value::text), 'type', jsonb_typeof(value), 'digest', 'md5:' || md5(value::text)) END
+$$;
+
 -- An INSERT or DELETE is recorded with what identifies the row, an UPDATE with the fields that changed, before and
 -- after. `updated` moves with every change, so it is not one of them. Written out field by field because it runs for
 -- every row of every batch: a generic comparison by to_jsonb made updates three times slower.
@@ -71,8 +77,8 @@ BEGIN
         after := jsonb_build_object('status', NEW.status);
     END IF;
     IF NEW.result IS DISTINCT FROM OLD.result THEN
-        before := before || jsonb_build_object('result', OLD.result);
-        after := after || jsonb_build_object('result', NEW.result);
+        before := before || jsonb_build_object('result', digest_of(OLD.result));
+        after := after || jsonb_build_object('result', digest_of(NEW.result));
     END IF;
     IF NEW.worker IS DISTINCT FROM OLD.worker THEN
         before := before || jsonb_build_object('worker', OLD.worker);

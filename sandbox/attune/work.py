@@ -105,7 +105,8 @@ class ActionRunner:
             self._print_line(f"execution {execution_id} was ended by another one: its result is dropped")
             return False
         self._print_line(f"execution {execution_id} ({action_ref}) {status}")
-        await self._announce_status(taken, "running", status)
+        # The row has it already: as stock Attune, which reads the row for both.
+        await self._announce_status(taken, status, status)
         await self._publish_or_say(
             messages.execution_completed(
                 execution_id=execution_id,

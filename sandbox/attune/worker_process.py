@@ -17,7 +17,7 @@ from sandbox.attune.amqp import PublishFailed
 from sandbox.attune.database import DATABASE_AWAY, DATABASE_TROUBLE, Row, Session
 from sandbox.attune.defects import Defect
 from sandbox.attune.environment import Environment
-from sandbox.attune.ignored_messages import consume_and_ignore, worker_tags
+from sandbox.attune.ignored_messages import consume_and_ignore, worker_queues
 from sandbox.attune.log_line import PrintLine
 from sandbox.attune.run_action import subprocess_runner
 from sandbox.attune.worker import StockWorker
@@ -52,7 +52,7 @@ class WorkerProcess(StockWorker):
     async def _begin(self, channel: AbstractChannel) -> None:
         await super()._begin(channel)
         await self.consume()
-        await consume_and_ignore(channel, worker_tags(self.id), self._print_line)
+        await consume_and_ignore(channel, worker_queues(self.id), self._print_line)
         self._print_line(f"{self.name} is worker {self.id} and consumes {topology.worker_queue(self.id)}")
 
     async def _finish(self) -> None:

@@ -33,10 +33,10 @@ async def declared_queues(
     }
 
 
-async def consumer_tags(rabbitmq: RabbitMQ, vhost: str) -> dict[str, str]:
-    """The consumer tag of each queue."""
+async def consumers(rabbitmq: RabbitMQ, vhost: str) -> dict[str, tuple[str, int]]:
+    """The tag and the prefetch of each queue's consumer."""
     found = (await rabbitmq.ask("GET", f"consumers/{_name_of(vhost)}")).json()
-    return {one["queue"]["name"]: one["consumer_tag"] for one in found}
+    return {one["queue"]["name"]: (one["consumer_tag"], one["prefetch_count"]) for one in found}
 
 
 def _name_of(vhost: str) -> str:

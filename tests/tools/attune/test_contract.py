@@ -21,7 +21,7 @@ from sandbox.attune.executor import StockExecutor
 from sandbox.servers import RabbitMQ
 from tests.support.eventually import eventually
 from tests.support.reference_attune import ReferenceAttune, reference_attune
-from tests.tools.attune.declared import consumer_tags, declared_exchanges, declared_queues
+from tests.tools.attune.declared import consumers, declared_exchanges, declared_queues
 
 DLX = {"x-dead-letter-exchange": "attune.dlx"}
 EXCHANGES = {
@@ -51,18 +51,19 @@ WORKER = COMMON | {
     "worker.1.cancel": (DLX, {("attune.executions", "execution.cancel.worker.1")}),
 }
 
-# The contract names all but that of the packs.
-TAGS = {
-    "attune.dlx.queue": "executor.dlq",
-    "attune.executor.events.queue": "executor.event",
-    "attune.enforcements.queue": "executor.enforcement",
-    "attune.execution.requests.queue": "executor.scheduler",
-    "attune.execution.status.queue": "executor.manager",
-    "attune.execution.completed.queue": "executor.completion",
-    "attune.inquiry.responses.queue": "executor.inquiry",
-    "worker.1.executions": "worker-1",
-    "worker.1.packs": "worker-1-packs",
-    "worker.1.cancel": "worker-1-cancel",
+# The consumer tag and the prefetch of each queue. §2: "prefetch 10, worker executions prefetch =
+# max_concurrent_tasks+2", "worker-N-packs (prefetch 5)".
+CONSUMERS = {
+    "attune.dlx.queue": ("executor.dlq", 10),
+    "attune.executor.events.queue": ("executor.event", 10),
+    "attune.enforcements.queue": ("executor.enforcement", 10),
+    "attune.execution.requests.queue": ("executor.scheduler", 10),
+    "attune.execution.status.queue": ("executor.manager", 10),
+    "attune.execution.completed.queue": ("executor.completion", 10),
+    "attune.inquiry.responses.queue": ("executor.inquiry", 10),
+    "worker.1.executions": ("worker-1", 12),
+    "worker.1.packs": ("worker-1-packs", 5),
+    "worker.1.cancel": ("worker-1-cancel", 10),
 }
 
 ENVELOPE = ["message_id", "correlation_id", "message_type", "version", "timestamp", "headers", "payload"]
@@ -103,14 +104,14 @@ async def test_a_service_declares_what_the_contract_says_and_nothing_else(
     assert await declared_queues(rabbitmq, vhost) == queues
 
 
-async def test_every_queue_that_is_declared_is_consumed_by_the_contract_s_tag(
+async def test_every_queue_that_is_declared_is_consumed_with_the_contract_s_tag_and_prefetch(
     attune: ReferenceAttune, rabbitmq: RabbitMQ, vhost: str
 ) -> None:
-    assert TAGS.keys() == (await declared_queues(rabbitmq, vhost)).keys()
+    assert CONSUMERS.keys() == (await declared_queues(rabbitmq, vhost)).keys()
 
     async def are_consumed() -> bool:
-        found = await consumer_tags(rabbitmq, vhost)
-        assert found == TAGS
+        found = await consumers(rabbitmq, vhost)
+        assert found == CONSUMERS
         return True
 
     await eventually(are_consumed)
@@ -167,7 +168,8 @@ async def test_each_message_has_the_contract_s_fields_in_their_order(
     assert requested["config"] == dispatched["config"] == {"message": "hi"}
     assert dispatched["worker_id"] == 1
     assert (running["previous_status"], running["new_status"]) == ("scheduled", "running")
-    assert (done["previous_status"], done["new_status"]) == ("running", "completed")
+    # §2: "a worker's terminal one carries previous_status = new_status".
+    assert (done["previous_status"], done["new_status"]) == ("completed", "completed")
     assert completed["status"] == "Completed"
     assert completed["action_id"] == requested["action_id"]
 

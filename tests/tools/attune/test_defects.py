@@ -2,16 +2,18 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
-from sandbox.attune import topology
+from sandbox.attune import messages, topology
 from sandbox.attune.amqp import Publisher, open_connection
+from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.dead_letter_handler import StockDeadLetterHandler
 from sandbox.attune.defects import Cured, Defect
 from sandbox.attune.executor import Dispatch, StockExecutor
 from sandbox.attune.scheduler import Scheduler
+from sandbox.attune.service import Wiring
 from sandbox.attune.timeout_monitor import StockTimeoutMonitor
 from sandbox.attune.worker import StockWorker
 from sandbox.times import SCALED
@@ -215,6 +217,55 @@ async def test_d12_cured_executions_without_a_worker_are_failed_all_the_same(
     monitor = a_monitor(executor, frozenset({Defect.D12}))
     await monitor.tick()
     assert monitor.ended == [dispatch.execution_id]
+
+
+class HeldUp(CompletionListener):
+    """Waits until the test lets it go on, instead of the delay of a retry."""
+
+    def __init__(self, amqp_url: str, database_url: str, **wiring: Unpack[Wiring]) -> None:
+        super().__init__(amqp_url, database_url, **wiring)
+        self.delays: list[float] = []
+        self.may_go_on = asyncio.Event()
+
+    async def _hold_up(self, seconds: float) -> None:
+        self.delays.append(seconds)
+        await self.may_go_on.wait()
+
+
+@here_and_cured
+@pytest.mark.usefixtures("admission_works")
+async def test_d13_a_retried_task_keeps_its_slot_and_its_delay_holds_up_other_events(
+    is_cured: bool, vhost: str, database: str, executor: StockExecutor, auditor: Auditor
+) -> None:
+    """§7, D13: "workflow retry returns before slot release (slot leak)", "sleeps the retry delay inside the consumer
+    (blocks completions)".
+    """
+    await executor.ensure_action("core.slow", concurrency_limit=1)
+    session = executor.database.session
+    parent, plain = await executor.create_execution("core.flow"), await executor.create_execution()
+    graph = {"nodes": {"build": {"retry": {"count": 1, "delay": 120}}}}
+    workflow = await session.fetchval(
+        "INSERT INTO workflow_execution (execution, task_graph) VALUES ($1, $2) RETURNING id", parent, graph
+    )
+    metadata = {"workflow_execution": workflow, "task_name": "build", "retry_count": 0, "max_retries": 1}
+    task = await executor.create_execution("core.slow", parent=parent, workflow_task=metadata)
+    await executor.admit(task)
+    retries = "SELECT count(*) FROM execution WHERE original_execution = $1"
+    async with HeldUp(vhost, database, cured=cured(Defect.D13, is_cured)) as listener:
+        for one in (task, plain):
+            await set_status(executor, one, "failed")
+            await executor.publish(
+                messages.execution_completed(execution_id=one, action_ref="core.slow", status="failed")
+            )
+        if not is_cured:
+            await eventually(lambda: listener.delays == [120])
+            await until_ready(vhost, topology.COMPLETED_QUEUE, 0)
+            assert listener.completions == []
+            assert await session.fetchval(retries, task) == 0
+            listener.may_go_on.set()
+        await eventually(lambda: [one.execution_id for one in listener.completions] == [task, plain])
+    assert await session.fetchval(retries, task) == 1
+    assert await auditor.line("core.slow") == ([] if is_cured else [(task, "active")])
 
 
 async def a_dispatch(executor: StockExecutor) -> Dispatch:

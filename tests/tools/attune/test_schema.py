@@ -154,7 +154,11 @@ async def test_failing_an_execution_leaves_one_history_and_one_audit_row(
     assert failed.operation == "UPDATE"
     assert sorted(failed.changed_fields) == ["result", "status"]
     assert failed.old_values == {"status": "scheduled", "result": None}
-    assert failed.new_values == {"status": "failed", "result": {"error": "x"}}
+    # attune-contract.md §1: "of result it keeps only size, type, digest".
+    assert failed.new_values is not None
+    assert failed.new_values["status"] == "failed"
+    assert failed.new_values["result"].keys() == {"size", "type", "digest"}
+    assert (failed.new_values["result"]["size"], failed.new_values["result"]["type"]) == (14, "object")
     assert await auditor.audit_trail(execution_id) == [
         ("execution.scheduled", "success"),
         ("execution.failed", "failure"),
