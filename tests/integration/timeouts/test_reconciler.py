@@ -144,7 +144,7 @@ async def it(store: Database, host: Host) -> Fixture:
 # ------------------------------------------------------------------------------------------------ held slots
 
 
-@pytest.mark.parametrize("status", ["completed", "abandoned"])
+@pytest.mark.parametrize("status", ["completed", "cancelled", "abandoned"])
 async def test_slot_held_by_an_ended_execution_is_published_once(it: Fixture, status: str) -> None:
     [one] = await it.ended(status=status, result={"exit_code": 0})
     await it.slot(one)

@@ -9,14 +9,16 @@ import asyncpg
 import pytest
 
 from sandbox.attune import topology
+from sandbox.attune.api.process import Api
 from sandbox.attune.completion_listener import CompletionListener
 from sandbox.attune.scheduler import Scheduler
 from sandbox.attune.timeout_monitor import StockTimeoutMonitor
 from sandbox.attune.worker import StockWorker
-from sandbox.times import SCALED, sidecar_environment
+from sandbox.times import SCALED, STOCK, sidecar_environment
 from tests.support.eventually import eventually
 from tests.support.sidecar import SidecarProcess
 from tests.support.stock_world import StockWorld
+from tests.tools.attune.test_observed_defects import cancel
 
 alone_and_beside = pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "beside"])
 
@@ -126,6 +128,34 @@ async def test_lost_request(world: StockWorld, is_alone: bool) -> None:
             assert await world.auditor.status(number) == "requested"
         else:
             await has_status(world, number, "completed")
+
+
+@alone_and_beside
+@pytest.mark.usefixtures("admission_works")
+async def test_cancelled(world: StockWorld, is_alone: bool) -> None:
+    """One slot, held by an execution on a lost worker. It is cancelled, and so is the next in line: the third waits."""
+    lost = await world.lost_worker(ttl_ms=STOCK.worker_queue_ttl_ms)
+    await world.executor.ensure_action("core.slow", concurrency_limit=1)
+    holder, in_line, last = [await world.executor.create_execution("core.slow") for _ in range(3)]
+    for one in (holder, in_line, last):
+        await world.executor.admit(one)
+    await world.executor.schedule(holder, lost.id)
+    async with (
+        Api(world.amqp_url, world.database_url) as link,
+        CompletionListener(world.amqp_url, world.database_url) as listener,
+        dlq_handler(world, is_alone=is_alone, ATTUNE__DLQ_HANDLER__MONITOR__HELD_SLOT_SECONDS="1"),
+    ):
+        for one in (holder, in_line):
+            assert (await cancel(link, one))["status"] == "cancelled"
+        if is_alone:
+            monitor = attunes_monitor(world)
+            await monitor.tick()
+            assert monitor.ended == []
+            line = [(holder, "active"), (in_line, "queued"), (last, "queued")]
+        else:
+            await eventually(lambda: listener.promoted == [in_line, last], timeout=60)
+            line = [(last, "active")]
+        assert await world.auditor.line("core.slow") == line
 
 
 @alone_and_beside
