@@ -16,6 +16,9 @@ from dlq_handler.errors import GateClosed, Unavailable
 from dlq_handler.explain.records_sql import records_of
 from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.history.retention import RetentionRunner
+from dlq_handler.host import unpublished_sql
+from dlq_handler.host.ends import UnconsumedInterval
+from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.rooms import RETENTION_STEPS, new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts import completion_watch
@@ -196,6 +199,15 @@ async def test_interval_does_not_reach_over_what_was_seen_otherwise_or_not_at_al
     assert await it.published() == [], f"execution {lost} ended at a time that was not observed"
 
 
+async def test_another_leader_extends_the_interval_of_the_last_one(it: Fixture) -> None:
+    await it.pass_looks()
+    lost = await it.ended()
+    await it.pass_looks(1, it.a_watch())
+    assert len(await it.intervals()) == 1
+    await it.come_back()
+    assert await it.published() == lost
+
+
 async def test_consumer_that_came_back_under_another_leader_closes_the_interval(it: Fixture) -> None:
     await it.pass_looks(2)
     it.queues.counts = IDLE
@@ -294,6 +306,43 @@ async def test_leader_that_dies_in_a_scan_leaves_no_end_out_and_repeats_none(
             await it.come_back()
     assert len(await it.published()) == (7 if dies == "before the progress is kept" else 3)
     await it.come_back(120, it.a_watch())
+    assert await it.published() == ids
+
+
+async def test_ends_that_are_given_twice_are_published_once(it: Fixture) -> None:
+    """As by a leader that found a page, lost the answer to its commit, and continues with the same page."""
+    ids = await it.ended_meanwhile(2)
+    [row] = await it.intervals()
+    interval = UnconsumedInterval(began_at=row["began_at"], last_observed_at=row["last_observed_at"])
+    async with it.store.transaction() as tx:
+        page = await unpublished_sql.ends_within(
+            tx,
+            (interval.began_at, 0),
+            interval=interval,
+            status=ExecutionStatus.FAILED,
+            limit=3,
+            is_shadow=False,
+        )
+    ends, publisher = [one.end for one in page.found], it.a_publisher(it.leadership)
+    assert await publisher.publish(ends, ReconcileFinding.UNPUBLISHED_END) == 2
+    assert await publisher.publish(ends, ReconcileFinding.UNPUBLISHED_END) == 0
+    assert await it.published() == ids
+    assert it.counted("unpublished_end") == 2
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [None, QueueCounts(ready=1, consumers=1), QueueCounts(ready=0, consumers=0)],
+    ids=["unknown", "not empty", "without a consumer"],
+)
+async def test_nothing_is_published_unless_the_consumers_are_idle(
+    it: Fixture, queue: QueueCounts | None
+) -> None:
+    ids = await it.ended_meanwhile()
+    it.queues.counts = queue
+    await it.pass_looks(20)
+    assert await it.published() == []
+    await it.come_back()
     assert await it.published() == ids
 
 
