@@ -41,9 +41,6 @@ async def test_the_printed_rights_are_sufficient_for_the_path_from_shadow_to_liv
     world: StockWorld, rabbitmq: RabbitMQ
 ) -> None:
     """docs/how-to/beside-attune.md: the rights are granted once in step 1; shadow mode is step 2, live mode step 4."""
-    for table in ("execution_history", "worker_history"):
-        await world.sql(f"ALTER TABLE {table} DROP COLUMN IF EXISTS id")
-        await world.sql(f"ALTER TABLE {table} ADD COLUMN id bigserial")
     worker = await world.lost_worker()
     urls = as_user(world.amqp_url), as_user(world.database_url)
     settings = QUICK | {"broker__management_url": as_user(rabbitmq.management_url)}
@@ -212,6 +209,7 @@ async def management_api_is_read(world: StockWorld, sidecar: SidecarProcess) -> 
         _, out, _ = await sidecar.cli("doctor", "--no-canary", "--output", "json")
         found = {one["check"]: one for one in json.loads(out)["diagnoses"]}
         assert found["worker restarts"]["health"] == "ok", found["worker restarts"]
+        assert "reconnects is false" in found["worker restarts"]["explanation"]
         assert found["topology"]["health"] != "unknown", found["topology"]
 
 

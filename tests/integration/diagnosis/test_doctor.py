@@ -294,6 +294,8 @@ async def test_doctor_names_the_rule_that_applies_to_restarted_workers(patient: 
     unseen = (await patient.examined())["worker restarts"]
 
     assert (off.health, on.health, unseen.health) == (Health.OK, Health.OK, Health.UNKNOWN)
+    assert off.explanation.startswith("Not detected: dlq_handler.worker.reconnects is true")
+    assert on.explanation.startswith("Detected by a new consumer connection")
     assert "300 s where it has none" in unseen.explanation
 
 
