@@ -104,6 +104,30 @@ def test_the_runbook_reprocesses_only_outcomes_that_can_be_reprocessed() -> None
     assert set(named) <= {one.value for one in REPROCESSABLE}
 
 
+def test_every_documented_configuration_for_attune_says_that_its_workers_never_reconnect() -> None:
+    """Without it, what a crashed worker was running stays `running` for ever."""
+    pages = [ROOT / "README.md", *(ROOT / "docs/how-to").rglob("*.md")]
+    blocks = [
+        (page.name, block)
+        for page in pages
+        for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    ]
+    files = [*ROOT.glob("config.*.yaml"), *(ROOT / "deploy").glob("*.yaml"), ROOT / "docker-compose.yml"]
+    texts = [*blocks, *((path.name, path.read_text()) for path in files)]
+    # A configuration for Attune is known by the intake queue of its own.
+    complete = re.compile(r"(?:queue: |INTAKE__QUEUE[=:] ?)attune\.dlx\.sidecar\.queue")
+    found = [(name, text) for name, text in texts if complete.search(text)]
+    known = {
+        "README.md",
+        "beside-attune.md",
+        "config.docker.yaml",
+        "config.development.yaml",
+        "configmap.yaml",
+    }
+    assert known <= {name for name, _ in found}
+    assert [name for name, text in found if not re.search(r"(?i)reconnects(?:: |=)false", text)] == []
+
+
 def test_every_object_on_the_servers_is_named_with_the_way_to_remove_it() -> None:
     own = settings().dlq_handler
     added = {own.schema_name, own.shadow.queue} | own_broker_objects()
