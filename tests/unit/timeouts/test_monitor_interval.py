@@ -1,5 +1,7 @@
 """How long work on an unavailable worker goes on as `running`, with the monitor's own interval."""
 
+import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from unittest.mock import MagicMock
@@ -12,6 +14,7 @@ from dlq_handler.backstop import timeout_services
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.worker import Worker
 from dlq_handler.settings import Settings
+from dlq_handler.timeouts import monitor
 from dlq_handler.timeouts.case import StaleCase, WorkerView
 from dlq_handler.timeouts.decide import decide_stale
 from dlq_handler.timeouts.decision import End
@@ -20,10 +23,10 @@ from dlq_handler.workers.worker_observation import WorkerObservation, observe_ag
 from tests.support.builders import NOON, an_execution
 
 
-def settings_with(**monitor: float) -> Settings:
+def settings_with(**given: float) -> Settings:
     # Attune's own interval, at its largest: it must not slow this monitor down.
     return Settings.model_validate(
-        {"executor": {"timeout_check_interval": 3600}, "dlq_handler": {"monitor": monitor}}
+        {"executor": {"timeout_check_interval": 3600}, "dlq_handler": {"monitor": given}}
     )
 
 
@@ -38,10 +41,27 @@ def test_attunes_switch_for_its_own_monitor_does_not_switch_this_one(
             "dlq_handler": {"monitor": {"enabled": is_enabled}},
         }
     )
+    assert any(isinstance(one, TimeoutMonitor) for one in services_of(settings)) is is_enabled
+
+
+def services_of(settings: Settings) -> Sequence[object]:
     names = ("writer", "leadership", "gate", "worker_queues", "publisher", "consumer", "metrics")
     parts: dict[str, Any] = {name: MagicMock() for name in names}
-    services = timeout_services(settings, MagicMock(), MagicMock(), MagicMock(), **parts)
-    assert any(isinstance(one, TimeoutMonitor) for one in services) is is_enabled
+    return timeout_services(settings, MagicMock(), MagicMock(), MagicMock(), **parts)
+
+
+async def test_the_monitor_scans_at_its_own_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    intervals: list[float] = []
+
+    async def every(seconds: float, *_: object, **__: object) -> None:
+        intervals.append(seconds)
+
+    monkeypatch.setattr(monitor, "every", every)
+    [scans] = [
+        one for one in services_of(settings_with(interval_seconds=7)) if isinstance(one, TimeoutMonitor)
+    ]
+    await scans.run(asyncio.Event())
+    assert intervals == [7]
 
 
 def seconds_until_abandoned(settings: Settings, first_scan_seconds: float) -> float:
