@@ -86,7 +86,7 @@ class World:
         self.view.line(text)
 
     async def ask_for(self, action_ref: str, count: int, **parameters: object) -> list[int]:
-        # It may run without having its broker or database back yet. Its 503 would break the story off and leave a row
+        # It may run without having its broker or database back yet. An error would break the story off and leave a row
         # that no service knows of.
         await self.stage.start("api")
         try:
