@@ -20,14 +20,17 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import httpx
 
-from dlq_handler.broker.admin.snapshot import (
-    TTL_ARGUMENT,
-    BindingFacts,
-    ConsumerFacts,
-    ExchangeFacts,
-    QueueFacts,
-    Snapshot,
+from dlq_handler.broker.admin.api_rows import (
+    Policies,
+    mapping,
+    read_binding,
+    read_consumer,
+    read_exchange,
+    read_queue,
+    rows_of,
+    ttl_ms,
 )
+from dlq_handler.broker.admin.snapshot import ConsumerFacts, Snapshot
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import bounded
@@ -50,8 +53,8 @@ _QUEUE_COLUMNS = "name,type,durable,auto_delete,arguments,policy"
 _BINDING_COLUMNS = "source,destination,destination_type,routing_key,arguments"
 
 Rows = Sequence[Mapping[str, Any]]
-Policies = Mapping[str, Mapping[str, Any]]
 Answer = TypeVar("Answer")
+Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,29 +81,36 @@ class ManagementApi:
         """The whole vhost, by several requests one after the other: not one instant. Consumers of one queue only."""
         async with self._client() as client:
             overview = await self._get(client, "overview?columns=rabbitmq_version")
-            exchanges = await self._get(client, f"exchanges/{self._vhost}?columns=name,type,arguments,policy")
-            # Without statistics, which are seconds old: the rest is current.
-            queues = await self._get(
-                client, f"queues/{self._vhost}?disable_stats=true&columns={_QUEUE_COLUMNS}"
-            )
-            bindings = await self._get(client, f"bindings/{self._vhost}?columns={_BINDING_COLUMNS}")
-            consumers = () if consumers_of is None else await self._consumers(client, consumers_of)
             policies = await self._get(client, f"policies/{self._vhost}")
             limits = await self._operator_limits(client)
-        with self._answer_of_rabbitmq():
-            version = str(overview.get("rabbitmq_version", ""))
-            return await asyncio.to_thread(
-                partial(
-                    _snapshot,
-                    exchanges=exchanges,
-                    queues=queues,
-                    bindings=bindings,
-                    consumers=consumers,
-                    policies=policies,
-                    limits=limits,
-                    version=version,
-                )
+            with self._answer_of_rabbitmq():
+                version = str(overview.get("rabbitmq_version", ""))
+                known: Policies = {row["name"]: row["definition"] for row in policies}
+            exchanges = await self._list(
+                client,
+                f"exchanges/{self._vhost}?columns=name,type,arguments,policy",
+                partial(read_exchange, policies=known),
             )
+            queues = await self._list(
+                client,
+                # Without statistics, which are seconds old: the rest is current.
+                f"queues/{self._vhost}?disable_stats=true&columns={_QUEUE_COLUMNS}",
+                partial(read_queue, policies=known, limits=limits),
+            )
+            bindings = await self._list(
+                client, f"bindings/{self._vhost}?columns={_BINDING_COLUMNS}", read_binding
+            )
+            consumers = () if consumers_of is None else await self._consumers(client, consumers_of)
+        return await asyncio.to_thread(
+            partial(
+                Snapshot,
+                exchanges=exchanges,
+                queues=queues,
+                bindings=bindings,
+                consumers=consumers,
+                broker_version=version,
+            )
+        )
 
     async def queue_statistics(
         self, queues: Collection[str], *, within_seconds: float
@@ -113,23 +123,20 @@ class ManagementApi:
         """The x-message-ttl of every queue of the vhost, as of now. None: it has none."""
         path = f"queues/{self._vhost}?disable_stats=true&columns=name,arguments"
         async with self._client() as client:
-            rows: Rows = await self._get(client, path)
-        with self._answer_of_rabbitmq():
-            return {row["name"]: _ttl_ms(row) for row in rows}
+            return dict(await self._list(client, path, lambda row: (row["name"], ttl_ms(row))))
 
     async def unacknowledged(self, queue: str) -> int | None:
         """Unacknowledged messages of this queue. None: unknown."""
         path = f"{self._queue_path(queue)}?columns=messages_unacknowledged"
         async with self._client() as client:
-            number = _mapping(await self._get(client, path)).get("messages_unacknowledged")
+            number = mapping(await self._get(client, path)).get("messages_unacknowledged")
         return number if isinstance(number, int) else None
 
     async def queue_names(self) -> frozenset[str]:
         """The names of all queues of the vhost, as of now."""
+        path = f"queues/{self._vhost}?disable_stats=true&columns=name"
         async with self._client() as client:
-            rows: Rows = await self._get(client, f"queues/{self._vhost}?disable_stats=true&columns=name")
-        with self._answer_of_rabbitmq():
-            return frozenset(str(row["name"]) for row in rows)
+            return frozenset(await self._list(client, path, lambda row: str(row["name"])))
 
     async def consumer_tags(self, queue: str) -> tuple[str, ...]:
         """The tags of this queue's consumers, as far as this user may see them. Up to five seconds old."""
@@ -242,7 +249,7 @@ class ManagementApi:
         row = {"consumer_details": []} if answer is None else await self._json(answer)
         with self._answer_of_rabbitmq():
             # Erlang encodes an empty table as an empty list.
-            return tuple(_consumer(one, queue) for one in row["consumer_details"])
+            return tuple(read_consumer(one, queue) for one in row["consumer_details"])
 
     async def _statistics(self, client: httpx.AsyncClient, queue: str) -> QueueStatistics | None:
         columns = "name,arguments,messages_ready,messages_unacknowledged"
@@ -255,7 +262,7 @@ class ManagementApi:
             return QueueStatistics(
                 ready=int(row["messages_ready"]),
                 unacked=int(row["messages_unacknowledged"]),
-                ttl_ms=_ttl_ms(row),
+                ttl_ms=ttl_ms(row),
             )
 
     async def _age(self, client: httpx.AsyncClient, name: str) -> float | None:
@@ -273,10 +280,24 @@ class ManagementApi:
         if not await self._get(client, f"operator-policies/{self._vhost}"):
             return {}
         rows: Rows = await self._get(client, f"queues/{self._vhost}?columns=name,effective_policy_definition")
-        return {row["name"]: _mapping(row.get("effective_policy_definition")) for row in rows}
+        return {row["name"]: mapping(row.get("effective_policy_definition")) for row in rows}
 
     async def _get(self, client: httpx.AsyncClient, path: str) -> Any:
         return await self._json(await self._ask(client, path))
+
+    async def _list(
+        self, client: httpx.AsyncClient, path: str, read: Callable[[Mapping[str, Any]], Fact | None]
+    ) -> list[Fact]:
+        """What `read` makes of each row. None: the row does not matter."""
+        content = (await self._ask(client, path)).content
+
+        def read_all() -> list[Fact]:
+            return [fact for row in rows_of(content) if (fact := read(row)) is not None]
+
+        with self._answer_of_rabbitmq():
+            if len(content) < _PARSED_IN_THREAD_BYTES:
+                return read_all()
+            return await asyncio.to_thread(read_all)
 
     async def _find(self, client: httpx.AsyncClient, path: str) -> httpx.Response | None:
         """None: the object does not exist."""
@@ -322,77 +343,3 @@ class ManagementApi:
 def _certificates() -> ssl.SSLContext:
     """Read once per process."""
     return ssl.create_default_context()
-
-
-def _snapshot(
-    *,
-    exchanges: Rows,
-    queues: Rows,
-    bindings: Rows,
-    consumers: Sequence[ConsumerFacts],
-    policies: Rows,
-    limits: Policies,
-    version: str,
-) -> Snapshot:
-    known = {row["name"]: row["definition"] for row in policies}
-    return Snapshot(
-        exchanges=[_exchange(row, known) for row in exchanges],
-        queues=[_queue(row, known, limits) for row in queues],
-        bindings=[_binding(row) for row in bindings],
-        consumers=consumers,
-        broker_version=version,
-    )
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    # Erlang encodes an empty table as an empty list.
-    return value if isinstance(value, Mapping) else {}
-
-
-def _exchange(row: Mapping[str, Any], policies: Policies) -> ExchangeFacts:
-    policy = row.get("policy")
-    return ExchangeFacts(
-        name=row["name"],
-        type=row["type"],
-        arguments=_mapping(row.get("arguments")),
-        policy=policies.get(policy, {}) if policy else {},
-        # A policy that was made or removed between two requests is unknown too.
-        policy_is_known=not policy or policy in policies,
-    )
-
-
-def _queue(row: Mapping[str, Any], policies: Policies, limits: Policies) -> QueueFacts:
-    policy = row.get("policy")
-    return QueueFacts(
-        name=row["name"],
-        type=row.get("type", "classic"),
-        durable=row["durable"],
-        auto_delete=bool(row["auto_delete"]),
-        arguments=_mapping(row.get("arguments")),
-        policy={**(policies.get(policy, {}) if policy else {}), **limits.get(row["name"], {})},
-        # A policy that was made or removed between two requests is unknown too.
-        policy_is_known=not policy or policy in policies,
-    )
-
-
-def _ttl_ms(row: Mapping[str, Any]) -> int | None:
-    ttl_ms = _mapping(row.get("arguments")).get(TTL_ARGUMENT)
-    return ttl_ms if isinstance(ttl_ms, int) else None
-
-
-def _binding(row: Mapping[str, Any]) -> BindingFacts:
-    return BindingFacts(
-        source=row["source"],
-        destination=row["destination"],
-        to_exchange=row["destination_type"] == "exchange",
-        routing_key=row["routing_key"],
-        arguments=_mapping(row.get("arguments")),
-    )
-
-
-def _consumer(row: Mapping[str, Any], queue: str) -> ConsumerFacts:
-    return ConsumerFacts(
-        queue=queue,
-        tag=row["consumer_tag"],
-        connection=_mapping(row.get("channel_details")).get("connection_name", ""),
-    )

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 
 TTL_ARGUMENT = "x-message-ttl"
 DEAD_LETTER_EXCHANGE_ARGUMENT = "x-dead-letter-exchange"
@@ -121,8 +121,9 @@ class Snapshot:
 
     @cached_property
     def unused_word(self) -> str:
-        """A word that no binding key holds: only wildcards match it."""
-        used = {word for _, key in self._literal for word in key.split(".")}
+        """A word that no binding key and no name of a queue holds: only wildcards match it."""
+        keys = chain((key for _, key in self._literal), self.queues)
+        used = {word for key in keys for word in key.split(".")}
         return next(word for word in (f"anything{'-' * tail}" for tail in count()) if word not in used)
 
 
