@@ -43,7 +43,7 @@ from dlq_handler.topology.canary_sender import CanarySender
 from dlq_handler.topology.canary_watch import CanaryRecorder, CanaryWatch
 from dlq_handler.topology.intake_watch import IntakeWatch
 from dlq_handler.topology.keeper import TopologyKeeper
-from dlq_handler.ui import PageRefresher, ui_app, ui_world
+from dlq_handler.ui import PageRefresher, UiApp, ui_world
 from dlq_handler.web.listeners import Listeners, WebServer, most_connections, ops_app
 from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from dlq_handler.workers.service_watch import ServiceWatch
@@ -210,7 +210,7 @@ class Replica:
         self.web = WebServer(
             self.listeners,
             ops_app=ops_app(self.readiness, self.metrics, self._gate, self._diagnoser),
-            ui_app=ui_app(site),
+            ui_app=UiApp(site),
             world=world,
             beside=[PageRefresher(site)],
         )

@@ -1,18 +1,19 @@
-"""The ui of one replica: the objects that its routes use, and its application. Beside app.py, which runs it."""
+"""The ui of one replica: the objects that its routes use, and its application. Beside app.py, which runs it.
+
+FastAPI, the routes of the API and most pages are imported and built at the first request: 10 MB that a replica without
+visitors does not need. A test holds that.
+"""
 
 import asyncio
 from functools import partial
 
-from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dlq_handler.api.router import api_router
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.consumer import QueueConsumer
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.dashboard.pages import now
 from dlq_handler.dashboard.pages import workers as worker_pages
-from dlq_handler.dashboard.router import dashboard_router
-from dlq_handler.dashboard.shell import error_page
 from dlq_handler.dashboard.site import Site
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.reprocess import Reprocessor
@@ -22,7 +23,6 @@ from dlq_handler.operations.operations import Operations
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import ui_database_of
 from dlq_handler.settings.servers import connection_source_of, management_api_of
-from dlq_handler.web.application import guarded_app
 from dlq_handler.web.own_thread import OtherLoop
 from dlq_handler.web.users import read_tokens
 from dlq_handler.web.world import MOST_STREAMS, SearchTurns, Services, UiWorld
@@ -35,7 +35,30 @@ WORKERS_SECONDS = 10.0
 FIGURES_SECONDS = 60.0
 
 
-def ui_app(site: Site) -> FastAPI:
+class UiApp:
+    """The ui's application, built at its first request, which waits for it."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._built: ASGIApp | None = None
+        # Browsers ask for a page and its parts at once.
+        self._turn = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._turn:
+            if self._built is None:
+                # In a thread: it takes half a second, and probes are answered meanwhile.
+                self._built = await asyncio.to_thread(ui_app, self._site)
+            app = self._built
+        await app(scope, receive, send)
+
+
+def ui_app(site: Site) -> ASGIApp:
+    from dlq_handler.api.router import api_router  # noqa: PLC0415  only when it is needed, see above
+    from dlq_handler.dashboard.router import dashboard_router  # noqa: PLC0415
+    from dlq_handler.dashboard.shell import error_page  # noqa: PLC0415
+    from dlq_handler.web.application import guarded_app  # noqa: PLC0415
+
     world = site.world
     return guarded_app(
         world,

@@ -7,12 +7,13 @@ from urllib.parse import quote
 
 import structlog
 from fastapi import APIRouter, FastAPI, Form, Request
+from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import MutableHeaders
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dlq_handler import __version__
-from dlq_handler.web.errors import ErrorAnswers, ErrorPage, LastResort
+from dlq_handler.web.errors import RAISED, ErrorAnswers, ErrorPage, LastResort, Refused
 from dlq_handler.web.guard import LOGIN, Guard, Origins, local_path
 from dlq_handler.web.session import Logouts, Session, Sessions, forget, keep
 from dlq_handler.web.users import GuessLimit, Tokens
@@ -32,7 +33,7 @@ def guarded_app(world: UiWorld, routers: Sequence[APIRouter], *, error_page: Err
     sessions = Sessions(world.tokens)
     origins = Origins.of(host=world.options.host, external_url=world.options.external_url)
     guesses, logouts = GuessLimit(errors), Logouts(world.database)
-    errors.add_to(app)
+    _answer_errors(app, errors)
     for router in routers:
         app.include_router(router)
     app.include_router(
@@ -53,6 +54,26 @@ def guarded_app(world: UiWorld, routers: Sequence[APIRouter], *, error_page: Err
     app.add_middleware(LastResort, errors=errors)
     app.add_middleware(Stamp)
     return app
+
+
+def _answer_errors(app: FastAPI, errors: ErrorAnswers) -> None:
+    async def answer_invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101  registered for it alone
+        return await errors.answer_raised(request, Refused(422, _in_words(error)))
+
+    for kind in RAISED:
+        app.add_exception_handler(kind, errors.answer_raised)
+    app.add_exception_handler(RequestValidationError, answer_invalid)
+
+
+def _in_words(error: RequestValidationError) -> str:
+    """Without the value: it may be a pasted secret."""
+    problems = [
+        # dlq-handler's validators write a complete sentence; pydantic puts two words before it.
+        f"{'.'.join(str(part) for part in one['loc'][1:]) or 'body'}: {one['msg'].removeprefix('Value error, ')}"
+        for one in error.errors()
+    ]
+    return "; ".join(problems)
 
 
 HEADERS = {

@@ -6,8 +6,6 @@ The dashboard renders the page: the composition passes its function to `ErrorAns
 from collections.abc import Callable
 
 import structlog
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -46,6 +44,10 @@ class Refused(HTTPException):
         self.text, self.more = text, more
 
 
+RAISED = (HTTPException, Changed, Impossible, Unavailable, Contended)
+"""What routes raise on purpose. `Refused` is an `HTTPException`."""
+
+
 class ErrorAnswers:
     def __init__(self, page: ErrorPage) -> None:
         self._page = page
@@ -61,12 +63,8 @@ class ErrorAnswers:
     def answer_unforeseen(self, request: Request) -> Response:
         return self._with_usual_title(request, 500, _usual(500, ""))
 
-    def add_to(self, app: FastAPI) -> None:
-        """Answer the errors that routes raise."""
-        for kind in (HTTPException, RequestValidationError, Changed, Impossible, Unavailable, Contended):
-            app.add_exception_handler(kind, self._answer_raised)
-
-    async def _answer_raised(self, request: Request, error: Exception) -> Response:
+    async def answer_raised(self, request: Request, error: Exception) -> Response:
+        """Of the errors `RAISED`."""
         match error:
             case Refused():
                 answer = self._with_usual_title(request, error.status_code, error.text, **error.more)
@@ -77,8 +75,6 @@ class ErrorAnswers:
                 )
             case Impossible():
                 answer = self._with_usual_title(request, 409, f"{error}. Nothing was done.")
-            case RequestValidationError():
-                answer = self._with_usual_title(request, 422, _in_words(error))
             case HTTPException():
                 text = _usual(error.status_code, str(error.detail))
                 answer = self._with_usual_title(request, error.status_code, text)
@@ -135,13 +131,3 @@ def _usual(status: int, detail: str) -> str:
             return "Search the log of this replica for this request's id. Nothing is lost; try again."
         case _:
             return detail
-
-
-def _in_words(error: RequestValidationError) -> str:
-    """Without the value: it may be a pasted secret."""
-    problems = [
-        # dlq-handler's validators write a complete sentence; pydantic puts two words before it.
-        f"{'.'.join(str(part) for part in one['loc'][1:]) or 'body'}: {one['msg'].removeprefix('Value error, ')}"
-        for one in error.errors()
-    ]
-    return "; ".join(problems)

@@ -27,7 +27,7 @@ from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.operations.operations import Operations
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.topology.consumers import Consumers
-from dlq_handler.ui import ui_app
+from dlq_handler.ui import UiApp, ui_app
 from dlq_handler.web.listeners import Listener
 from dlq_handler.web.options import UiOptions
 from dlq_handler.web.users import Role, Tokens, named_token
@@ -111,7 +111,7 @@ async def listening(world: UiWorld) -> AsyncIterator[str]:
     """The same behind a real listener, for answers that go on and on: its URL. It ends when `world.stop` is set."""
     listener = Listener(host="127.0.0.1", port=0, setting="dlq_handler.ui")
     async with asyncio.TaskGroup() as group:
-        group.create_task(listener.run(world.stop, ui_app(Site(world=world))))
+        group.create_task(listener.run(world.stop, UiApp(Site(world=world))))
         try:
             yield f"http://127.0.0.1:{listener.port}"
         finally:

@@ -64,6 +64,17 @@ def test_a_command_imports_no_library_for_color(command: list[str]) -> None:
     assert not {"rich", "pygments"} & imported
 
 
+def test_a_replica_without_visitors_imports_no_fastapi() -> None:
+    """Nor the routes of the API: 10 MB. They are imported at the first request to the ui."""
+    program = "import sys, dlq_handler.run; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    imported = set(done.stdout.split())
+    assert "dlq_handler.ui" in imported
+    assert not {"fastapi", "sse_starlette", "dlq_handler.api.router"} & imported
+
+
 def test_the_settings_import_no_library_of_the_servers() -> None:
     """Every command loads them. Values that a section needs are in options.py of a room, not beside its services."""
     program = "import sys, dlq_handler.settings; print(*sys.modules)"
