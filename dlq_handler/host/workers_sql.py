@@ -40,25 +40,31 @@ async def read_fleet(
     database: Database, *, heard_within_seconds: float | None = None, also: Collection[int] = ()
 ) -> list[Worker]:
     """Workers that take dispatches: all, or those with a heartbeat within this time and `also` these."""
-    # Hosts keep the rows of dead workers for ever: reading thousands of them often would block the event loop.
+    # Hosts keep the rows of dead workers for ever: reading thousands of them often would block the event loop. Arrays,
+    # as in `read_worker_ids`.
     async with database.transaction() as tx:
-        rows = await tx.rows(
+        [fleet] = await tx.rows(
             f"""
-            SELECT registered.id, registered.status, {readable("registered.last_heartbeat")} AS last_heartbeat,
-                   {age_seconds("registered.last_heartbeat")} AS age
-              FROM (SELECT CAST('action' AS text) AS worker_role) AS fallback,
-                   LATERAL (SELECT id, last_heartbeat, CAST(status AS text) AS status,
-                                   CAST(worker_role AS text) AS role FROM worker) AS registered
-             WHERE registered.role = 'action'
-               AND (CAST(:within AS double precision) IS NULL OR registered.id = ANY (CAST(:also AS bigint[]))
-                    OR {age_seconds("registered.last_heartbeat")} <= :within)
+            SELECT coalesce(array_agg(found.id), '{{}}') AS ids, coalesce(array_agg(found.status), '{{}}') AS statuses,
+                   coalesce(array_agg(found.last_heartbeat), '{{}}') AS last_heartbeats,
+                   coalesce(array_agg(found.age), '{{}}') AS ages
+              FROM (SELECT registered.id, registered.status, {readable("registered.last_heartbeat")} AS last_heartbeat,
+                           {age_seconds("registered.last_heartbeat")} AS age
+                      FROM (SELECT CAST('action' AS text) AS worker_role) AS fallback,
+                           LATERAL (SELECT id, last_heartbeat, CAST(status AS text) AS status,
+                                           CAST(worker_role AS text) AS role FROM worker) AS registered
+                     WHERE registered.role = 'action'
+                       AND (CAST(:within AS double precision) IS NULL OR registered.id = ANY (CAST(:also AS bigint[]))
+                            OR {age_seconds("registered.last_heartbeat")} <= :within)) AS found
             """,  # noqa: S608  # constant text
             within=heard_within_seconds,
             also=sorted(also),
         )
     return [
-        Worker(id=row.id, heartbeat_age_seconds=row.age, last_heartbeat=row.last_heartbeat, status=row.status)
-        for row in rows
+        Worker(id=one, heartbeat_age_seconds=age, last_heartbeat=last_heartbeat, status=status)
+        for one, age, last_heartbeat, status in zip(
+            fleet.ids, fleet.ages, fleet.last_heartbeats, fleet.statuses, strict=True
+        )
     ]
 
 

@@ -104,18 +104,8 @@ class ServiceWatch:
             now = await database_time(tx)
             started_at = _started_at(uptime_seconds, now, before.values())
             broker = BrokerRun(started_at=started_at, connection_lost_at=self._lost_at)
-            after = {
-                queue: observe_again(
-                    before.get(queue),
-                    queue=queue,
-                    consumers=counted.consumers if counted else 0,
-                    reporting=self._reporting(workers.get(queue)),
-                    broker=broker,
-                    last_checked_at=self._checked_at,
-                    now=now,
-                )
-                for queue, counted in counts.items()
-            }
+            # In a thread: for thousands of queues it takes longer than anything may hold the event loop.
+            after = await asyncio.to_thread(self._observe_all, before, counts, workers, broker, now)
             changed = [one for queue, one in after.items() if before.get(queue) != one]
             removed = before.keys() - after.keys()
             if changed or removed or monotonic_seconds() - self._written_at >= WRITE_SECONDS:
@@ -123,6 +113,27 @@ class ServiceWatch:
                 await store.keep_observations(tx, changed=changed, removed=removed, at=now)
                 self._written_at = monotonic_seconds()
         self._observations, self._checked_at = after, now
+
+    def _observe_all(
+        self,
+        before: Mapping[str, ServiceObservation],
+        counts: Mapping[str, QueueCounts | None],
+        workers: Mapping[str, Worker],
+        broker: BrokerRun,
+        now: datetime,
+    ) -> dict[str, ServiceObservation]:
+        return {
+            queue: observe_again(
+                before.get(queue),
+                queue=queue,
+                consumers=counted.consumers if counted else 0,
+                reporting=self._reporting(workers.get(queue)),
+                broker=broker,
+                last_checked_at=self._checked_at,
+                now=now,
+            )
+            for queue, counted in counts.items()
+        }
 
     async def _read(self) -> Mapping[str, ServiceObservation]:
         async with self._database.transaction() as tx:
