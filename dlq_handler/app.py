@@ -263,6 +263,7 @@ class Replica:
                 replica=settings.replica,
                 leadership=self._leadership,
                 gate=self._gate,
+                brake=self._brake,
                 consumer=None if settings.is_shadow else self._consumer,
                 decided=lambda: self._letter_recorder.recorded,
                 worker_watch=self._worker_watch,

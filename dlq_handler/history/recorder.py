@@ -31,7 +31,7 @@ from dlq_handler.history.event import (
 )
 from dlq_handler.host.workers_sql import worker_names
 from dlq_handler.loop import every
-from dlq_handler.safety import brake_sql
+from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.tasks import task_group
@@ -83,6 +83,7 @@ class HistoryRecorder:
         replica: str,
         leadership: Leadership,
         gate: Gate,
+        brake: Brake,
         consumer: QueueConsumer[Any] | None,
         decided: Callable[[], int],
         worker_watch: WorkerWatch,
@@ -92,7 +93,7 @@ class HistoryRecorder:
         counts the dead letters that this process has recorded; their room uses this one, so it is a callback.
         """
         self._database, self._replica = database, replica
-        self._leadership, self._gate = leadership, gate
+        self._leadership, self._gate, self._brake = leadership, gate, brake
         self._consumer, self._decided, self._worker_watch = consumer, decided, worker_watch
         self._decided_seconds, self._recorded_decided = decided_seconds, 0
         self._recorded = _Recorded()
@@ -117,7 +118,7 @@ class HistoryRecorder:
 
     async def _record_all(self) -> None:
         """Events last: every action of an operator waits for their lock, which is held until the commit."""
-        news = [*self._start(), *await self._gate_changes(), *await self._brake_changes()]
+        news = [*self._start(), *await self._gate_changes(), *self._brake_changes()]
         consuming_seconds = 0.0 if self._consumer is None else self._consumer.consuming_seconds
         if consuming_seconds > 0:
             await history_sql.record_consuming(self._database, consuming_seconds=consuming_seconds)
@@ -178,9 +179,10 @@ class HistoryRecorder:
             for cause in sorted(changed)
         ]
 
-    async def _brake_changes(self) -> list[_News]:
-        async with self._database.transaction() as tx:
-            view = await brake_sql.read_brake(tx)
+    def _brake_changes(self) -> list[_News]:
+        view = self._brake.recent_view()
+        if view is None:
+            return []
         changes = (
             (BRAKE_TRIPPED, view.state.tripped_at, view.state.tripped_by),
             (BRAKE_RELEASED, view.state.released_at, view.state.released_by),

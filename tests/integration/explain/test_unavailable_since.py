@@ -18,7 +18,7 @@ from dlq_handler.rooms import new_metrics
 from dlq_handler.workers.availability import Availability, standing_of
 from dlq_handler.workers.watch import WorkerWatch
 from tests.integration.explain.test_explain import EXPLAIN, explained
-from tests.support.fail_safe import a_gate
+from tests.support.fail_safe import a_brake, a_gate
 from tests.support.host_tables import Host
 from tests.support.stale_world import StaleWorld
 from tests.support.views import a_view
@@ -62,6 +62,7 @@ async def test_status_pages_chart_and_explain_give_the_same_moment(store: Databa
         replica="one",
         leadership=leader,
         gate=a_gate(store),
+        brake=a_brake(store),
         consumer=None,
         decided=lambda: 0,
         worker_watch=watch,

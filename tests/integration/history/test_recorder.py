@@ -21,7 +21,7 @@ from dlq_handler.workers.availability import Availability
 from tests.integration.history.test_history import is_lock_of_events, noted_statements
 from tests.support.deciding import letter_ender, letter_recorder
 from tests.support.eventually import eventually
-from tests.support.fail_safe import a_gate
+from tests.support.fail_safe import a_brake, a_gate
 from tests.support.host_tables import Host
 
 
@@ -37,12 +37,14 @@ class Replica:
         self.began_at: Mapping[int, datetime] = {}
         services: Any = self
         self.gate: Gate = a_gate(store)
+        self.brake = a_brake(store)
         self.leadership = Leadership(store, "leader", holder=name, metrics=new_metrics())
         self.history_recorder = HistoryRecorder(
             store,
             replica=name,
             leadership=self.leadership,
             gate=self.gate,
+            brake=self.brake,
             consumer=None if is_shadow else services,
             decided=lambda: self.decided,
             worker_watch=services,
@@ -99,6 +101,7 @@ async def test_the_lock_of_the_events_is_taken_when_everything_else_is_written(
     await replica.history_recorder.tick()
     async with store.transaction() as tx:
         await brake_sql.trip(tx, by="one", explanation="too many", hold_seconds=600)
+    await replica.brake.tick()
     replica.gate._set(GateCause.CLOCK_JUMP, "it jumped")
     replica.availabilities = dict.fromkeys(workers, Availability.UNAVAILABLE)
 
@@ -208,6 +211,8 @@ async def test_all_replicas_see_the_brake_and_it_is_recorded_once(store: Databas
     async def look() -> list[tuple[str, str | None]]:
         for _ in range(2):
             for one in replicas:
+                # As the state reader does on every replica.
+                await one.brake.tick()
                 await one.history_recorder.tick()
         return (await replicas[0].recorded())[2:]
 
@@ -227,6 +232,7 @@ async def test_all_replicas_see_the_brake_and_it_is_recorded_once(store: Databas
 async def test_what_happened_to_the_brake_days_ago_is_no_news(store: Database, host: Host) -> None:
     await host.session.execute("UPDATE dlq_handler.brake SET released_at = now() - interval '3 days'")
     replica = Replica(store)
+    await replica.brake.tick()
     await replica.history_recorder.tick()
     assert await replica.recorded() == [("replica.started", "one")]
 
