@@ -5,6 +5,7 @@ visitors does not need. A test holds that.
 """
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -18,6 +19,7 @@ from dlq_handler.dashboard.site import Site
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.diagnosis.diagnoser import Diagnoser
+from dlq_handler.errors import Unavailable
 from dlq_handler.loop import every
 from dlq_handler.operations.operations import Operations
 from dlq_handler.settings import Settings
@@ -30,7 +32,7 @@ from dlq_handler.workers.queue_observer import WorkerQueueObserver
 
 # The page that releases the brake waits for this answer.
 MANAGEMENT_SECONDS = 2.0
-# Workers come from the last observation, in memory. All other figures cost a dozen short transactions.
+# Workers come from the last observation, in memory. All other figures cost a dozen statements.
 WORKERS_SECONDS = 10.0
 FIGURES_SECONDS = 60.0
 
@@ -127,5 +129,8 @@ class PageRefresher:
         self._site.memory.keep_workers(self._site.world.workers(), at=self._site.world.seen_at)
         if monotonic_seconds() - self._read_at >= FIGURES_SECONDS:
             self._read_at = monotonic_seconds()
-            await now.read(self._site, "1h")
-            await worker_pages.read(self._site)
+            # Without its end: what was read before the connection was lost is kept, the rest is of the last time.
+            with suppress(Unavailable):
+                async with self._site.world.database.one_transaction():
+                    await now.read(self._site, "1h")
+                    await worker_pages.read(self._site)

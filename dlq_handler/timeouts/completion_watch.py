@@ -12,7 +12,7 @@ Promises: each end is published once, whatever replica leads and wherever one st
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import assert_never
 
@@ -96,9 +96,7 @@ class CompletionWatch:
             raise Unavailable("database", f"dlq-handler's tables are locked: {error}") from error
 
     async def _check_queue(self) -> None:
-        # The clock before the check: an interval must not reach beyond what the check has shown.
-        async with self._scan.database.transaction() as tx:
-            asked_at = await database_time(tx)
+        began = self._now()
         counts = await self._queues.count_known(COMPLETED_QUEUE)
         self._quiet.note(counts, self._now())
         if counts is None or (counts.consumers > 0 and self._is_closed):
@@ -108,6 +106,10 @@ class CompletionWatch:
             if counts.consumers > 0:
                 await decisions_sql.close_interval(tx)
             else:
+                # The time before the check: an interval must not reach beyond what the check has shown. It is computed,
+                # because to read it costs a transaction for each check, also of those that find a consumer.
+                asked_at = await database_time(tx)
+                asked_at -= timedelta(seconds=self._now() - began)
                 longest_gap_seconds = MISSED_CHECKS * self._check_seconds
                 await decisions_sql.extend_interval(
                     tx, asked_at=asked_at, longest_gap_seconds=longest_gap_seconds
