@@ -179,6 +179,9 @@ def result_of(
     confirmed = stored.confirmed_seconds if stored is not None else None
     received = stored.received_seconds if stored is not None else None
     problem: RunProblem | None
+    if received is not None and expired_seconds is not None:
+        # An upper bound: it had expired when it was looked for, and its receipt was committed a moment later.
+        expired_seconds = min(expired_seconds, received)
     if received is not None and stored is not None:
         stage = Stage.RECEIVED
         is_late = received - (confirmed or 0.0) > stored.ttl_seconds + limit_seconds

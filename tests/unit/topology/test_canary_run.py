@@ -62,6 +62,11 @@ def a_result(
 RECEIVED = a_stored(received_seconds=5.2, received_by="one")
 
 
+def test_a_canary_is_never_received_before_it_expired() -> None:
+    assert a_result(RECEIVED, expired_seconds=5.3).expired_seconds == 5.2
+    assert a_result(RECEIVED, expired_seconds=5.1).expired_seconds == 5.1
+
+
 @pytest.mark.parametrize(
     ("canaries", "is_queue_empty", "newest_received_age", "expired"),
     [
