@@ -287,7 +287,9 @@ class DeadLetterIntake:
             except (Unavailable, Contended) as error:
                 if backoff.failures == 0:
                     log.warning("batch.delayed", letters=count, error=str(error))
-                    self._readiness.report("consumer", ok=False, detail=f"letters are put off: {error}")
+                    self._readiness.report(
+                        "consumer", ok=False, detail=f"dead letters wait for the database: {error}"
+                    )
                 if monotonic_seconds() >= return_at or await pause(stop, backoff.next_seconds()):
                     raise Unavailable("database", f"letters go back to the queue: {error}") from error
             else:

@@ -10,9 +10,10 @@ from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.dead_letters.letter import DeadLetter, ParseProblem, without_fields
 from dlq_handler.endings.recording import Refusal, next_attempt
 
-GUARD_MISSED = "the execution was not as it was read when it was to be changed"
+GUARD_MISSED = "its status or `updated` is no longer as it was read"
 MISSED = Refusal(error=GUARD_MISSED, is_own_error=False, frames=None)
-REFUSED = "the database refused what this letter asked for"
+CHANGED = "another session changed the execution before dlq-handler could end it"
+REFUSED = "the database refused the change that this decision makes"
 OWN_ERROR = "an error in the code of dlq-handler: it could not process this dead letter"
 
 
@@ -107,12 +108,18 @@ def deferred(letter: DeadLetter, *, deliveries: int, now: datetime) -> Entry:
     )
 
 
+def _explanation_of(refusal: Refusal) -> str:
+    if refusal is MISSED:
+        return CHANGED
+    return OWN_ERROR if refusal.is_own_error else REFUSED
+
+
 def update_failed(letter: DeadLetter, refusal: Refusal, *, attempts: int, now: datetime) -> Entry:
     """`attempts` counts this attempt too."""
     return Entry(
         letter=letter,
         outcome=Outcome.UPDATE_FAILED,
-        explanation=OWN_ERROR if refusal.is_own_error else REFUSED,
+        explanation=_explanation_of(refusal),
         error=refusal.error,
         attempts=attempts,
         next_attempt_at=next_attempt(now, attempts),

@@ -10,7 +10,7 @@ import pytest
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters import records_sql
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.record import GUARD_MISSED, Entry, entries_of
+from dlq_handler.dead_letters.record import CHANGED, GUARD_MISSED, Entry, entries_of
 from dlq_handler.errors import RowRefused
 from dlq_handler.host import executions_sql, workers_sql
 from dlq_handler.host.execution import ExecutionStatus
@@ -103,6 +103,7 @@ async def test_missed_guard_is_recorded_as_update_failed_with_a_next_try(store: 
     records = await host.letters()
     assert [record["outcome"] for record in records] == ["update_failed", "update_failed"]
     assert {record["error"] for record in records} == {GUARD_MISSED}
+    assert {record["explanation"] for record in records} == {CHANGED}
     assert {record["next_attempt_at"] for record in records} == {view.now + timedelta(minutes=1)}
 
 
