@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import structlog
 
-from dlq_handler.backstop import timeout_services
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.options import CONSUMER_TAG_PREFIX
@@ -38,6 +37,7 @@ from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import database_of
 from dlq_handler.settings.servers import broker_of, management_api_of, view_collector
+from dlq_handler.timeout_services import timeout_services
 from dlq_handler.timeouts.reconciler import SlotWatch
 from dlq_handler.topology.canary_sender import CanarySender
 from dlq_handler.topology.canary_watch import CanaryRecorder, CanaryWatch

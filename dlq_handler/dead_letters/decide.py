@@ -1,7 +1,7 @@
 """Decide dead letters: one by its fields and rows, a batch in the order of delivery. Pure and total: odd input becomes
 a `Keep` decision, never an exception.
 
-`decide_dead_letter` has the rows of the decision table in docs/explanation/decisions.md, in its order.
+`decide_dead_letter` has the rows of the decision table in docs/explanation/decision-table.md, in its order.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -82,9 +82,9 @@ class OutboxRelay:
     async def _claim(self) -> list[OutboxEntry]:
         due = await outbox_sql.claim_due(self._database, self._lease(), limit=self._options.batch_size)
         self._next_claim = monotonic_seconds() + self._options.poll_interval_seconds
-        adopted = sum(entry.possibly_published for entry in due)
-        if adopted:
-            log.info("outbox_entry.reclaimed", count=adopted)
+        reclaimed = sum(entry.possibly_published for entry in due)
+        if reclaimed:
+            log.info("outbox_entry.reclaimed", count=reclaimed)
         self._held.extend(await self._without_answered(due))
         return self._take_held()
 

@@ -15,8 +15,8 @@ from dlq_handler.dead_letters.listing import LetterRecord
 from dlq_handler.explain.records import OutboxRecord, Records, clock
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.story_sql import ExecutionFacts, Transition
+from dlq_handler.timeouts.decide_unpublished import unpublished_text
 from dlq_handler.timeouts.decision import StaleOutcome, StaleRecord
-from dlq_handler.timeouts.findings import unpublished_text
 
 # A decision is dated by the clock, the row by the beginning of its transaction: a little earlier.
 _SAME_CHANGE = timedelta(seconds=30)

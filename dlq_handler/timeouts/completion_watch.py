@@ -26,13 +26,13 @@ from dlq_handler.host.ends import ENDED_BY_MONITOR, EndWithoutEvent, MonitorEnd,
 from dlq_handler.host.names import COMPLETED_QUEUE
 from dlq_handler.loop import every
 from dlq_handler.timeouts import decisions_sql
-from dlq_handler.timeouts.findings import (
+from dlq_handler.timeouts.decide_unpublished import (
     LeaveEnd,
     PublishEnd,
-    ReconcileFinding,
     WaitToPublish,
     decide_unpublished,
 )
+from dlq_handler.timeouts.findings import ReconcileFinding
 from dlq_handler.timeouts.leader_scan import (
     CHECK_SECONDS,
     MISSED_CHECKS,

@@ -19,7 +19,7 @@ ROOMS: list[set[str]] = [
     {"main"},
     {"run"},
     {"app"},
-    {"backstop", "ui"},
+    {"timeout_services", "ui"},
     {"cli"},
     {"rooms"},
     {"settings"},

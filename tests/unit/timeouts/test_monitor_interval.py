@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlq_handler.backstop import timeout_services
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.worker import Worker
 from dlq_handler.settings import Settings
+from dlq_handler.timeout_services import timeout_services
 from dlq_handler.timeouts import monitor
 from dlq_handler.timeouts.case import StaleCase, WorkerView
 from dlq_handler.timeouts.decide import decide_stale

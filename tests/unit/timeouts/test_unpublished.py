@@ -11,7 +11,7 @@ from dlq_handler.explain.records import Records
 from dlq_handler.explain.story import Kind, story_of
 from dlq_handler.host.ends import EndedTask, EndWithoutEvent, MonitorEnd, UnconsumedInterval
 from dlq_handler.host.execution import TERMINAL, ExecutionStatus
-from dlq_handler.timeouts.findings import (
+from dlq_handler.timeouts.decide_unpublished import (
     LONGEST_RETRY_DELAY_SECONDS,
     LeaveEnd,
     PublishEnd,
