@@ -38,7 +38,6 @@ log = structlog.get_logger()
 # A missing right may be granted meanwhile. Each attempt leaves a line in the broker's log.
 TRY_REFUSED_AGAIN_SECONDS = 300.0
 
-MOST_ROUND_SECONDS = 30.0
 MOST_AT_ONCE = 200
 
 _LOGGED_IDS = 20
@@ -62,7 +61,7 @@ class CanaryWatch:
         self._lost: set[int] = set()
         self._is_refused = False
         self._refused_until = float("-inf")
-        self._pace = Pace(most_seconds=MOST_ROUND_SECONDS)
+        self._pace = Pace(most_seconds=options.longest_pause_seconds)
         self._sent_at = monotonic_seconds() - options.round_seconds
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -7,6 +7,7 @@ from pydantic import Field
 from dlq_handler.options import OwnSection, Seconds
 
 LONGEST_ROUND_SECONDS = 10.0
+LONGEST_PAUSE_SECONDS = 30.0
 ROUND_SIZE = 40
 """Number of canaries in a round."""
 
@@ -36,6 +37,11 @@ class CanaryOptions(OwnSection):
     def round_seconds(self) -> float:
         """Interval between two rounds: a fleet of thousands gets its canaries a few at a time."""
         return min(LONGEST_ROUND_SECONDS, self.interval_seconds / 2)
+
+    @property
+    def longest_pause_seconds(self) -> float:
+        """Longest pause after a round that took long. Two intervals without a canary would prove nothing."""
+        return min(LONGEST_PAUSE_SECONDS, self.interval_seconds)
 
     def fresh_seconds(self, workers: int, ttl_seconds: float) -> float:
         """A canary older than this proves nothing: two others should have followed it."""

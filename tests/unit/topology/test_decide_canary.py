@@ -203,3 +203,11 @@ def test_from_outside_a_canary_counts_when_it_or_a_later_one_arrived() -> None:
     assert proven([lost, arrived, on_its_way, unsent]) == [lost, arrived]
     assert proven([lost, on_its_way]) == [], "perhaps no replica has consumed since"
     assert decided(*proven([lost, arrived, on_its_way])).state is LOST
+
+
+@pytest.mark.parametrize("interval_seconds", [1, 10, 60, 3600])
+def test_the_canaries_before_a_pause_are_still_fresh_after_it(interval_seconds: float) -> None:
+    """A round that takes long, on a busy machine, is followed by a pause."""
+    options = CanaryOptions(interval_seconds=interval_seconds, ttl_ms=200, limit_seconds=1)
+    two_rounds = 2 * options.round_seconds
+    assert options.longest_pause_seconds + two_rounds <= options.fresh_seconds(1, ttl_seconds=0.2)
