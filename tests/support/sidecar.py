@@ -105,9 +105,10 @@ class SidecarProcess:
         return await self._ask("/readyz")
 
     async def problems(self) -> dict[str, str]:
-        """What /readyz says of the view: an explanation for each check that is not ok."""
+        """What /readyz says of the view: an explanation for each check that is not ok, and not unknown either."""
         _, answer = await self.readyz()
-        return {one["check"]: one["explanation"] for one in answer.get("diagnoses", ())}
+        found = answer.get("diagnoses", ())
+        return {one["check"]: one["explanation"] for one in found if one["health"] != "unknown"}
 
     async def healthz(self) -> tuple[int, dict[str, Any]]:
         return await self._ask("/healthz")
