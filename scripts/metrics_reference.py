@@ -1,4 +1,4 @@
-"""Write docs/reference/metrics.md from the metrics themselves: `python -m scripts.metrics_reference`."""
+"""Write docs/reference/metrics.md from the metrics themselves: `./run references`."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ the usual `process_*` and `python_info` series.
 read. The other gauges keep the value of the last read: when a server hangs, they become `NaN` once the query has timed
 out, for the database after up to 40 s by default (`dlq_handler.database`).
 
-This page is written by `python -m scripts.metrics_reference`; a test compares it.
+This page is written by `./run references`; a test compares it.
 
 | metric | type | labels | meaning |
 |---|---|---|---|

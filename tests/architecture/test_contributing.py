@@ -8,10 +8,13 @@ PAGE = ROOT / "docs" / "contributing.md"
 
 
 def test_every_name_is_in_the_file_that_the_page_names() -> None:
-    missing, checked = [], 0
-    for path, names in re.findall(r"`([\w/]+\.py)`\s+\(((?:`\w+`(?:, )?)+)\)", PAGE.read_text()):
+    """`path` (`name`, …), with words between the names, or `name` of `path`."""
+    missing, checked, page = [], 0, PAGE.read_text()
+    in_brackets = re.findall(r"`([\w/]+\.py)`\s+\(([^)]*`\w+`[^)]*)\)", page)
+    of_path = [(path, f"`{name}`") for name, path in re.findall(r"`(\w+)`\s+of\s+`([\w/]+\.py)`", page)]
+    for path, names in (*in_brackets, *of_path):
         file = ROOT / path if (ROOT / path).exists() else ROOT / "dlq_handler" / path
-        for name in re.findall(r"\w+", names):
+        for name in re.findall(r"`(\w+)`", names):
             checked += 1
             if not re.search(
                 rf"^(?:def|async def|class) {name}\b|^{name}\b.*=", file.read_text(), re.MULTILINE

@@ -184,6 +184,4 @@ def test_forged_reasons_do_not_make_new_series() -> None:
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == metrics_page(), (
-        f"{PAGE} is out of date: python -m scripts.metrics_reference"
-    )
+    assert PAGE.read_text(encoding="utf-8") == metrics_page(), f"{PAGE} is out of date: ./run references"

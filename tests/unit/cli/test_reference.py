@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_page_is_up_to_date() -> None:
     assert (ROOT / PAGE).read_text(encoding="utf-8") == cli_page(), (
-        "docs/reference/cli.md is out of date: python -m scripts.cli_reference"
+        "docs/reference/cli.md is out of date: ./run references"
     )
 
 

@@ -29,7 +29,7 @@ def test_workers_that_are_not_ok_come_first_and_history_last() -> None:
     )
     assert [row.name for row in rows] == ["gone", "late", "fine", "old"]
     assert rows[0].letters == "604"
-    assert rows[-1].is_history
+    assert rows[-1].is_silent_for_a_day
 
 
 def test_a_worker_that_said_goodbye_stopped_and_another_vanished() -> None:

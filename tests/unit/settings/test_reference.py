@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_page_is_up_to_date() -> None:
     assert (ROOT / PAGE).read_text(encoding="utf-8") == configuration_page(), (
-        "docs/reference/configuration.md is out of date: python -m scripts.settings_reference"
+        "docs/reference/configuration.md is out of date: ./run references"
     )
 
 
