@@ -8,7 +8,7 @@ from dlq_handler.diagnosis.check_services import finding_of
 from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health
 from dlq_handler.diagnosis.view import OFF, DatabaseFact, OutboxFact, QueueFact, Unknown, View
 from dlq_handler.topology.canary import CanaryState
-from dlq_handler.workers.availability import Availability, is_history
+from dlq_handler.workers.availability import Availability, is_silent_for_a_day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ def _workers(view: View | None, known: Mapping[Check, Diagnosis]) -> Cell:
     state, word = _worst(found, "available")
     number = None
     if view is not None and not isinstance(view.workers, Unknown):
-        there = [one for one in view.workers if not is_history(one.registered.worker)]
+        there = [one for one in view.workers if not is_silent_for_a_day(one.registered.worker)]
         unavailable = sum(one.standing.availability is Availability.UNAVAILABLE for one in there)
         if unavailable and word in ("unavailable", "none"):
             word = f"{unavailable} of {len(there)} unavailable"

@@ -8,7 +8,7 @@ from dlq_handler.diagnosis.view import OFF, ClockFact, DoctorFacts, Unknown, Vie
 from dlq_handler.timeouts.case import RUN_GRACE_SECONDS
 from dlq_handler.topology.canary_run import CanaryRunReport, RunConclusion
 from dlq_handler.topology.drift import listed
-from dlq_handler.workers.availability import is_history
+from dlq_handler.workers.availability import is_silent_for_a_day
 
 # A dead letter without an attempt is decided by the broker's time of death against the row's own time, with this
 # allowance. Attune's scheduler gives a heartbeat no more.
@@ -98,7 +98,9 @@ def _difference(clock: ClockFact) -> str:
 def _worker_clocks(view: View) -> Diagnosis:
     if isinstance(view.workers, Unknown):
         return unknown(Check.WORKER_CLOCKS, view.workers)
-    workers = [one.registered.worker for one in view.workers if not is_history(one.registered.worker)]
+    workers = [
+        one.registered.worker for one in view.workers if not is_silent_for_a_day(one.registered.worker)
+    ]
     ahead = {one.id: -(one.heartbeat_age_seconds or 0.0) for one in workers}
     fast = {worker: seconds for worker, seconds in ahead.items() if seconds > CLOCK_SECONDS}
     if not fast:

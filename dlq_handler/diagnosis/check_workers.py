@@ -13,7 +13,7 @@ from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, Check, Diagnosis, ok, 
 from dlq_handler.diagnosis.view import ObservedWorker, Unknown, UnknownCause, View
 from dlq_handler.host.worker import WorkerStatus
 from dlq_handler.text import in_units
-from dlq_handler.workers.availability import Availability, is_history
+from dlq_handler.workers.availability import Availability, is_silent_for_a_day
 
 # From this share of its TTL on, a message that waits is about to expire.
 NEARLY_EXPIRED = 0.8
@@ -27,7 +27,7 @@ _SHOWN = 10
 def workers(view: View) -> Diagnosis:
     if isinstance(view.workers, Unknown):
         return unknown(Check.WORKERS, view.workers)
-    reporting = [one for one in view.workers if not is_history(one.registered.worker)]
+    reporting = [one for one in view.workers if not is_silent_for_a_day(one.registered.worker)]
     if not reporting:
         count = len(view.workers)
         return problem(
@@ -313,7 +313,7 @@ def _expected(workers: Sequence[ObservedWorker]) -> list[ObservedWorker]:
 def _is_unavailable(one: ObservedWorker, *, is_any_present: bool) -> bool:
     """Without any worker that is present, each that was lately is missed: the host marks dead workers inactive too."""
     is_silent = one.standing.availability is Availability.UNAVAILABLE
-    is_missed = one.is_missed or not (is_any_present or is_history(one.registered.worker))
+    is_missed = one.is_missed or not (is_any_present or is_silent_for_a_day(one.registered.worker))
     return is_silent and is_missed and not one.is_consumed
 
 

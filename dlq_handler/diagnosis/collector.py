@@ -41,7 +41,7 @@ from dlq_handler.topology.canary import IntakeView, WorkerCanary, decide_canarie
 from dlq_handler.topology.checker import check_topology
 from dlq_handler.topology.consumers import read_consumers
 from dlq_handler.topology.drift import Expectation
-from dlq_handler.workers.availability import is_history, standing_of
+from dlq_handler.workers.availability import is_silent_for_a_day, standing_of
 from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from dlq_handler.workers.service_observation import ServiceObservation
 
@@ -155,7 +155,11 @@ class ViewCollector:
         self, fleet: Sequence[RegisteredWorker]
     ) -> dict[int, QueueObservation | None] | Unknown:
         # Hosts keep the rows of dead workers for ever: their queues are read only if executions wait for them.
-        ids = [one.worker.id for one in fleet if one.scheduled or one.running or not is_history(one.worker)]
+        ids = [
+            one.worker.id
+            for one in fleet
+            if one.scheduled or one.running or not is_silent_for_a_day(one.worker)
+        ]
         found = await answer_of(self._observer.observe_fleet(ids))
         if self._observer.broker_error is not None:
             return Unknown(self._observer.broker_error)
@@ -206,7 +210,7 @@ class ViewCollector:
             return database.probes
         if isinstance(intake, Unknown):
             return intake
-        workers = [one.worker.id for one in database.workers if not is_history(one.worker)]
+        workers = [one.worker.id for one in database.workers if not is_silent_for_a_day(one.worker)]
         view = _intake_from_outside(intake, expected.own_consumer_tag_prefix)
         return decide_canaries(proven(database.probes), workers, view, policy, queue=intake.name)
 

@@ -88,7 +88,7 @@ class CheckInfo:
     """The section of the runbook. None: none, the check is part of `doctor` alone."""
     is_required: bool = False
     """A dead letter can only be processed if this is in order: it decides the exit code of `doctor`."""
-    moves: bool = False
+    is_dated_by_oldest_item: bool = False
     """It is dated by the oldest item that waits now, which changes with every observation: the problem is older."""
 
 
@@ -202,7 +202,7 @@ INFOS: Mapping[Check, CheckInfo] = {
         headline="A worker hangs",
         command=_WORKERS_LIST,
         anchor="worker-hung",
-        moves=True,
+        is_dated_by_oldest_item=True,
     ),
     Check.WORKER_QUEUE: CheckInfo(
         component=Component.WORKERS,
@@ -215,7 +215,7 @@ INFOS: Mapping[Check, CheckInfo] = {
         headline="A worker is slower than the TTL of its queue",
         command=_WORKERS_LIST,
         anchor="worker-backlog",
-        moves=True,
+        is_dated_by_oldest_item=True,
     ),
     Check.COMPLETIONS: CheckInfo(
         component=Component.EXECUTOR,
@@ -233,7 +233,7 @@ INFOS: Mapping[Check, CheckInfo] = {
         component=Component.DLQ_HANDLER,
         headline="Completion events are not published",
         anchor="completion-events-not-published",
-        moves=True,
+        is_dated_by_oldest_item=True,
     ),
     Check.TIMEOUT_MONITOR: CheckInfo(
         component=Component.DLQ_HANDLER,
@@ -245,7 +245,7 @@ INFOS: Mapping[Check, CheckInfo] = {
         headline="Unusable dead letters arrive",
         command="dlq-handler letters list --outcome unreadable",
         anchor="unusable-letters",
-        moves=True,
+        is_dated_by_oldest_item=True,
     ),
     Check.ATTUNE_MONITOR: CheckInfo(
         component=Component.EXECUTOR,

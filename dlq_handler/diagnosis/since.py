@@ -66,6 +66,6 @@ def _healths(diagnoses: Sequence[Diagnosis]) -> dict[Check, Health]:
 def _since(one: Diagnosis, before: Beginnings) -> datetime | None:
     """The time of a fact is better than the remembered one, unless it moves on with every observation."""
     known = before.get(one.check)
-    if one.since and known and INFOS[one.check].moves:
+    if one.since and known and INFOS[one.check].is_dated_by_oldest_item:
         return min(one.since, known)
     return one.since or known

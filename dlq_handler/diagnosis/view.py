@@ -18,7 +18,7 @@ from dlq_handler.topology.canary import WorkerCanary
 from dlq_handler.topology.canary_run import CanaryRunReport
 from dlq_handler.topology.check import CheckedTopology
 from dlq_handler.topology.consumers import Consumers
-from dlq_handler.workers.availability import Availability, Standing, is_history
+from dlq_handler.workers.availability import Availability, Standing, is_silent_for_a_day
 from dlq_handler.workers.service_observation import (
     ServiceObservation,
     ServiceObservations,
@@ -269,7 +269,7 @@ class ObservedWorker:
         is_retired = self.was_stopped or self.registered.is_cordoned
         ready = self.known_queue.ready if self.known_queue else 0
         is_idle = self.waiting == 0 and ready == 0 and self.ended_last_hour == 0
-        return not (is_idle and (is_retired or is_history(self.registered.worker)))
+        return not (is_idle and (is_retired or is_silent_for_a_day(self.registered.worker)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,7 @@ class Reconciler:
         since = self._since(now, scanned_until)
         # A shadow replica ended nothing that could come back.
         if not self._ends.options.is_shadow:
-            await self._record_resurrections(since, now)
+            await self._record_reverted(since, now)
         await self._publish_missing_events(since, now)
         async with self._scan.database.transaction() as tx:
             await self._scan.leadership.fence(tx)
@@ -105,7 +105,7 @@ class Reconciler:
         overlap = OVERLAP + timedelta(seconds=self._options.missing_event_seconds)
         return max(since, scanned_until - overlap)
 
-    async def _record_resurrections(self, since: datetime, now: datetime) -> None:
+    async def _record_reverted(self, since: datetime, now: datetime) -> None:
         for status in (*sorted(UNDER_WAY), *sorted(TERMINAL)):
             # All that run now, which are few; of those that have ended, what moved since the last scan.
             start = BEGINNING if status in UNDER_WAY else (since, 0)

@@ -14,7 +14,7 @@ from dlq_handler.host.worker import AvailabilityPolicy, Worker, is_unavailable
 HISTORY_AFTER_SECONDS = 86_400.0
 
 
-def is_history(worker: Worker) -> bool:
+def is_silent_for_a_day(worker: Worker) -> bool:
     """Silent for a day, or for ever: nothing is dispatched to it any more."""
     age = worker.heartbeat_age_seconds
     return age is None or age > HISTORY_AFTER_SECONDS

@@ -28,7 +28,7 @@ from dlq_handler.workers.availability import (
     Availability,
     absences,
     began_at,
-    is_history,
+    is_silent_for_a_day,
     standing_of,
 )
 from dlq_handler.workers.queue_observer import WorkerQueueObserver
@@ -115,7 +115,7 @@ class WorkerWatch:
             ).availability
             for one in fleet
         }
-        self.availabilities = {one.id: seen[one.id] for one in fleet if not is_history(one)}
+        self.availabilities = {one.id: seen[one.id] for one in fleet if not is_silent_for_a_day(one)}
         self.began_at = {
             one.id: began
             for one in fleet
@@ -144,7 +144,9 @@ class WorkerWatch:
         fleet = await read_fleet(
             self._database, heard_within_seconds=HISTORY_AFTER_SECONDS, also=self._with_dispatches
         )
-        return fleet if any(not is_history(one) for one in fleet) else await read_fleet(self._database)
+        return (
+            fleet if any(not is_silent_for_a_day(one) for one in fleet) else await read_fleet(self._database)
+        )
 
     def _log_changes(self, seen: Mapping[int, Availability]) -> None:
         """Changes only. The first known state, and unknown states, are not changes."""
@@ -168,7 +170,7 @@ class WorkerWatch:
         asked = [
             one.id
             for one in sorted(fleet, key=_silent_seconds)
-            if not is_history(one) or one.id in self._with_dispatches
+            if not is_silent_for_a_day(one) or one.id in self._with_dispatches
         ]
         counted = await self._observer.count(asked)
         self.fleet_counts = None if self._observer.broker_error else FleetCounts(fleet=fleet, counts=counted)

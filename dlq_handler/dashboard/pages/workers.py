@@ -20,7 +20,7 @@ from dlq_handler.diagnosis.view import ObservedWorker, Unknown
 from dlq_handler.history import events_sql, history_sql
 from dlq_handler.history.history import Change, Timeline
 from dlq_handler.web.errors import Refused
-from dlq_handler.workers.availability import Availability, is_history
+from dlq_handler.workers.availability import Availability, is_silent_for_a_day
 
 # In a large fleet healthy workers are collapsed: operators search for the others.
 WELL_SHOWN = 20
@@ -65,13 +65,13 @@ async def workers_page(site: Site, request: Request) -> Response:
         if isinstance(seen, Unknown)
         else worker_rows(seen.workers, facts.timelines if facts else (), _by_worker(facts))
     )
-    ill = [row for row in rows if not row.is_history and row.state is not State.OK]
-    well = [row for row in rows if not row.is_history and row.state is State.OK]
+    ill = [row for row in rows if not row.is_silent_for_a_day and row.state is not State.OK]
+    well = [row for row in rows if not row.is_silent_for_a_day and row.state is State.OK]
     context = {
-        "count": sum(not row.is_history for row in rows),
+        "count": sum(not row.is_silent_for_a_day for row in rows),
         "rows": [*ill, *well[:WELL_SHOWN]],
         "well": well[WELL_SHOWN:],
-        "history": [row for row in rows if row.is_history],
+        "history": [row for row in rows if row.is_silent_for_a_day],
         "unknown": seen.explanation if isinstance(seen, Unknown) else None,
         "seen": None if isinstance(seen, Unknown) else seen,
         "outage": _dated(remembered.outage, seen),
@@ -162,7 +162,7 @@ class WorkerRow:
     letters: str
     manner: str
     """Whether an unavailable worker stopped cleanly; of another one that it is cordoned, or why to restart it."""
-    is_history: bool
+    is_silent_for_a_day: bool
     explanation: str
 
 
@@ -172,7 +172,7 @@ def worker_rows(
     """`letters`: of the last hour, by worker; None: unknown. Who has been silent for a day comes last."""
     by_id = {timeline.worker_id: timeline for timeline in timelines}
     rows = [_row(one, by_id.get(one.registered.worker.id), letters) for one in workers]
-    return sorted(rows, key=lambda row: (row.is_history, _ORDER.index(row.state), row.name))
+    return sorted(rows, key=lambda row: (row.is_silent_for_a_day, _ORDER.index(row.state), row.name))
 
 
 def _row(one: ObservedWorker, timeline: Timeline | None, letters: Mapping[int, int] | None) -> WorkerRow:
@@ -200,7 +200,7 @@ def _row(one: ObservedWorker, timeline: Timeline | None, letters: Mapping[int, i
         unacked=_of_queue(one, "unacked"),
         letters=UNKNOWN if letters is None else thousands(letters.get(registered.worker.id, 0)),
         manner=_manner(one, is_unavailable=is_unavailable) if restart is None else restart[1],
-        is_history=is_history(registered.worker),
+        is_silent_for_a_day=is_silent_for_a_day(registered.worker),
         explanation=one.standing.explanation,
     )
 
