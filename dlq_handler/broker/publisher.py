@@ -15,6 +15,7 @@ from uuid import uuid4
 from aiormq.exceptions import ChannelAccessRefused
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.queue_probe import TYPE_ARGUMENT
 from dlq_handler.broker.client.broker_errors import broker_errors
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.outgoing import (
@@ -190,7 +191,7 @@ class PublishChecker:
                     name,
                     exclusive=True,
                     # Explicit, because a vhost may have another default type.
-                    arguments={"x-queue-type": "classic", "x-max-length": 1, "x-message-ttl": 1000},
+                    arguments={TYPE_ARGUMENT: "classic", "x-max-length": 1, "x-message-ttl": 1000},
                 )
                 await channel.queue_bind(name, name)
             except ChannelAccessRefused as refused:

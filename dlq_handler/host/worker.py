@@ -114,14 +114,15 @@ class WorkerQueueNames:
 
     def owner_of(self, queue: str) -> int | None:
         """The id in a worker queue's name, None for any other queue."""
-        return _id_in(queue, self.queue_pattern)
+        return id_in(queue, self.queue_pattern)
 
     def owner_of_key(self, routing_key: str) -> int | None:
         """The id in a worker's routing key, None for any other key."""
-        return _id_in(routing_key, self.routing_key_pattern)
+        return id_in(routing_key, self.routing_key_pattern)
 
 
-def _id_in(name: str, pattern: str) -> int | None:
+def id_in(name: str, pattern: str) -> int | None:
+    """The worker's id, where the name fits the pattern."""
     prefix, _, suffix = pattern.partition("{id}")
     if len(name) <= len(prefix) + len(suffix) or not (name.startswith(prefix) and name.endswith(suffix)):
         return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.host import names
 from dlq_handler.host.execution import ExecutionStatus
+from dlq_handler.host.owners import SYSTEM_QUEUES, worker_queues
 from dlq_handler.host.worker import WorkerStatus
 from dlq_handler.timeouts.decision import StaleOutcome
 from tests.support.host_sql import PACKAGE, tables_named_in
@@ -19,8 +20,9 @@ NAMES = {
     for constant, value in vars(names).items()
     if constant.isupper() and isinstance(value, str | tuple)
     for name in ([value] if isinstance(value, str) else value)
-    if name != names.STOCK_BINDING_KEY
-}
+} | {name for queue in (*SYSTEM_QUEUES, *worker_queues()[1:]) for name in (queue.name, *queue.keys)}
+# The first queue of a worker has settings, which name their defaults. One character, which other patterns hold too.
+NAMES -= {names.STOCK_BINDING_KEY}
 
 # Not searched for: values of dlq-handler's own outcomes, which its own enums must spell; and `error`, which is a log
 # level and a key of results and answers.

@@ -18,9 +18,9 @@ from dlq_handler.host.names import (
     OTHER_KEYS,
     REQUESTED_KEY,
     REQUESTS_QUEUE,
-    SERVICE_QUEUES,
     STOCK_QUEUE,
 )
+from dlq_handler.host.owners import SERVICE_QUEUES
 from dlq_handler.host.rights import attune_rights
 from dlq_handler.settings import Settings
 from dlq_handler.settings.keys import known_keys
