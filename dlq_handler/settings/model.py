@@ -5,6 +5,7 @@
 
 import os
 import socket
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 from uuid import uuid4
 
@@ -19,6 +20,8 @@ from dlq_handler.explain.options import ExplainPolicy
 from dlq_handler.history.options import RetentionOptions, RetentionPolicy
 from dlq_handler.host.options import HostDatabase, HostExecutor, HostMessageQueue, HostWorker
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
+from dlq_handler.lifecycle.flow_blueprint import WORKER_BLUEPRINT, FlowBlueprint, worker_blueprint
+from dlq_handler.lifecycle.options import Blueprints, LifecycleOptions
 from dlq_handler.options import OwnSection, SchemaName, Seconds, SecretUrl
 from dlq_handler.safety.options import BrakeOptions, GateOptions
 from dlq_handler.timeouts.case import StaleLimits
@@ -78,6 +81,12 @@ class DlqHandler(OwnSection):
     gate: GateOptions = Field(default_factory=GateOptions)
     shadow: ShadowOptions = Field(default_factory=ShadowOptions)
     canary: CanaryOptions = Field(default_factory=CanaryOptions)
+    lifecycle: LifecycleOptions = Field(default_factory=LifecycleOptions)
+    blueprints: Blueprints = Field(default_factory=dict)
+    """Blueprints of flows, by name, besides `worker`, which is shipped and may be replaced. `{param}` in the name of a
+    queue or in a key is replaced by the value of a parameter. A queue under `flow` has a parameter in its name and is
+    deleted when the flow stops; one under `shared` has none and is never deleted. `contents: archive` records what is
+    left in the queue, `decide` (the default) decides it as dead letters. In a variable: a JSON object."""
     broker: BrokerOptions = Field(default_factory=BrokerOptions)
     database: DatabaseOptions = Field(default_factory=DatabaseOptions)
     outbox: OutboxOptions = Field(default_factory=OutboxOptions)
@@ -213,6 +222,12 @@ class Settings(BaseSettings):
             executions_exchange=self.dlq_handler.outbox.exchange,
             workers=self.worker_queues,
         )
+
+    @property
+    def flow_blueprints(self) -> Mapping[str, FlowBlueprint]:
+        """Those of the settings, and the shipped one unless it is replaced."""
+        given = {name: one.as_blueprint(name) for name, one in self.dlq_handler.blueprints.items()}
+        return {WORKER_BLUEPRINT: worker_blueprint(self.worker_queues), **given}
 
     def expectation(self, worker_ids: frozenset[int] | None) -> Expectation:
         """What a check of the broker compares it with; `worker_ids` None: the database does not answer."""

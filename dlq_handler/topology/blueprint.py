@@ -22,6 +22,10 @@ from dlq_handler.host.names import (
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
 
+RETIRED_QUEUE = "dlq_handler.retired.queue"
+"""Gets what is still published to the queues of retired workers and stopped flows. Durable, without arguments: nothing
+in it expires, and nothing is dropped from it. Every replica consumes it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangePlan:

@@ -32,6 +32,7 @@ STATUSES = {*ExecutionStatus, *WorkerStatus} - OWN_WORDS
 OTHER_MEANINGS = {
     "broker/admin/management_api.py": {"running"},  # a field of RabbitMQ's management API
     "cli/workers.py": {"scheduled", "running"},  # keys of the JSON output: numbers of executions
+    "lifecycle/flow.py": {"active"},  # the status of a flow
 }
 
 

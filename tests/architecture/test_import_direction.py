@@ -26,6 +26,7 @@ ROOMS: list[set[str]] = [
     {"api", "dashboard"},
     {"web"},
     {"diagnosis", "explain", "operations"},
+    {"lifecycle"},
     {"timeouts"},
     {"dead_letters"},
     {"topology"},

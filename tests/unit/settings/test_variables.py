@@ -13,6 +13,7 @@ from dlq_handler.settings.keys import Key, known_keys
 
 # Keys that do not take just any text.
 IN_WORDS = {
+    "dlq_handler.blueprints": '{"b": {"params": ["p"], "flow": [{"name": "q.{p}", "exchange": "e", "keys": ["k"]}]}}',
     "dlq_handler.ui.host": "localhost",
     "dlq_handler.ui.external_url": "https://dlq.example",
     "dlq_handler.ui.runbook_url": "https://docs.example/runbook.md",
