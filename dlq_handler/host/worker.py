@@ -156,6 +156,26 @@ def is_unavailable(worker: Worker, *, link_age_seconds: float, policy: Availabil
     return worker.heartbeat_age_seconds > policy.unavailable_after_seconds
 
 
+def has_stopped(worker: Worker | None, *, link_age_seconds: float, policy: AvailabilityPolicy) -> bool:
+    """It can be retired: it has no row, it set its status when it stopped, or it is unavailable.
+
+    A monitor may have set the status of a worker that still runs: this counts only together with a queue that has no
+    consumer. None: no row; ids are never used again.
+    """
+    if worker is None or worker.status == WorkerStatus.INACTIVE:
+        return True
+    return is_unavailable(worker, link_age_seconds=link_age_seconds, policy=policy)
+
+
+def has_returned(worker: Worker | None, *, policy: AvailabilityPolicy) -> bool:
+    """A worker that was retired has registered again: that sets its heartbeat and its status, before it declares its
+    queues. A heartbeat of an inactive worker is that of its last minutes.
+    """
+    if worker is None or worker.status == WorkerStatus.INACTIVE or worker.heartbeat_age_seconds is None:
+        return False
+    return worker.heartbeat_age_seconds <= policy.unavailable_after_seconds
+
+
 def is_on_time(worker: Worker, *, policy: AvailabilityPolicy) -> bool:
     """Its next heartbeat is not overdue. For display only."""
     age = worker.heartbeat_age_seconds

@@ -118,8 +118,8 @@ def fields_read() -> set[str]:
 
 def result_fields() -> set[str]:
     """Of `failure_result` for a dead letter, and of the decisions of the timeout monitor."""
-    decide = ast.parse((PACKAGE / "dead_letters" / "decide.py").read_text())
-    [failure] = [one for one in ast.walk(decide) if getattr(one, "name", "") == "failure_result"]
+    module = ast.parse((PACKAGE / "dead_letters" / "failure_result.py").read_text())
+    [failure] = [one for one in ast.walk(module) if getattr(one, "name", "") == "failure_result"]
     timeouts = ast.parse((PACKAGE / "timeouts" / "decision.py").read_text())
     keys: set[str] = set()
     for node in (*ast.walk(failure), *ast.walk(timeouts)):
