@@ -15,7 +15,6 @@ from uuid import uuid4
 from aiormq.exceptions import ChannelAccessRefused
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
-from dlq_handler.broker.admin.queue_probe import TYPE_ARGUMENT
 from dlq_handler.broker.client.broker_errors import broker_errors
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.outgoing import (
@@ -29,6 +28,7 @@ from dlq_handler.broker.outgoing import (
 )
 from dlq_handler.broker.publish_connection import PublishBatch, PublishConnection, parts_without_repeats
 from dlq_handler.broker.publish_times import PublishRecorder
+from dlq_handler.broker.queue_arguments import TYPE_ARGUMENT
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import beating, locked
 

@@ -14,7 +14,6 @@ from aiormq.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed, 
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.queue_probe import (
-    TYPE_ARGUMENT,
     QueueCounts,
     Refusal,
     count_queue,
@@ -22,7 +21,7 @@ from dlq_handler.broker.admin.queue_probe import (
     probe_queue,
     read_refusal,
 )
-from dlq_handler.broker.admin.snapshot import DEAD_LETTER_EXCHANGE_ARGUMENT, TTL_ARGUMENT
+from dlq_handler.broker.admin.snapshot import TTL_ARGUMENT
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consumer import QueueConsumer, QueueMissing
 from dlq_handler.broker.delivery import Item, RawMessage
@@ -37,6 +36,7 @@ from dlq_handler.broker.pubsub import (
     QueueType,
     Topic,
 )
+from dlq_handler.broker.queue_arguments import TYPE_ARGUMENT, queue_arguments
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import bounded
 from dlq_handler.tasks import StopCheck
@@ -260,18 +260,6 @@ class TopicProducer:
     async def close(self) -> None:
         """The connection belongs to the backend, and stays open for its other producers."""
         self._is_closed = True
-
-
-def queue_arguments(properties: QueueProperties) -> dict[str, str | int]:
-    """As stock services declare them: a classic queue has no argument for its type, or their declare would fail."""
-    arguments: dict[str, str | int] = {}
-    if (ttl_ms := properties.get("ttl_ms")) is not None:
-        arguments[TTL_ARGUMENT] = ttl_ms
-    if (dlx := properties.get("dlx")) is not None:
-        arguments[DEAD_LETTER_EXCHANGE_ARGUMENT] = dlx
-    if (kind := properties.get("type", QueueType.CLASSIC)) is not QueueType.CLASSIC:
-        arguments[TYPE_ARGUMENT] = str(kind)
-    return arguments
 
 
 def _differs(queue: str, arguments: Mapping[str, str | int], refusal: Refusal) -> QueueDiffers:

@@ -55,6 +55,8 @@ class OwnedQueue:
     keys: tuple[str, ...]
     dlx: str | None = DEAD_LETTER_EXCHANGE
     ttl_ms: int | None = None
+    is_optional: bool = False
+    """Its service runs on some hosts only, so its absence alone is no problem."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -121,6 +123,7 @@ SYSTEM_QUEUES = (
         service=HostService.SENSOR,
         exchange=EVENTS_EXCHANGE,
         keys=("#",),
+        is_optional=True,
     ),
 )
 """They exist as long as Attune does: each is declared at every start of its service, and never deleted."""

@@ -21,12 +21,14 @@ from dlq_handler.history.options import RetentionOptions, RetentionPolicy
 from dlq_handler.host.options import HostDatabase, HostExecutor, HostMessageQueue, HostWorker
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.lifecycle.flow_blueprint import WORKER_BLUEPRINT, FlowBlueprint, worker_blueprint
+from dlq_handler.lifecycle.known_queues import QueueNames
 from dlq_handler.lifecycle.options import Blueprints, LifecycleOptions
 from dlq_handler.options import OwnSection, SchemaName, Seconds, SecretUrl
 from dlq_handler.safety.options import BrakeOptions, GateOptions
 from dlq_handler.timeouts.case import StaleLimits
 from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
+from dlq_handler.topology.canary import CanaryPlan
 from dlq_handler.topology.drift import Expectation
 from dlq_handler.topology.options import CanaryOptions, TopologyOptions
 from dlq_handler.web.options import HttpOptions, UiOptions
@@ -228,6 +230,17 @@ class Settings(BaseSettings):
         """Those of the settings, and the shipped one unless it is replaced."""
         given = {name: one.as_blueprint(name) for name, one in self.dlq_handler.blueprints.items()}
         return {WORKER_BLUEPRINT: worker_blueprint(self.worker_queues), **given}
+
+    @property
+    def queue_names(self) -> QueueNames:
+        """The queues of host and dlq-handler, by name."""
+        canary, blueprint = self.dlq_handler.canary, self.blueprint
+        plan = CanaryPlan(dead_letter_exchange=blueprint.dead_letter_exchange, ttl_ms=canary.ttl_ms)
+        return QueueNames(
+            blueprint=blueprint,
+            shadow_queue=self.dlq_handler.shadow.queue,
+            canary=plan.queue_arguments if canary.enabled else None,
+        )
 
     def expectation(self, worker_ids: frozenset[int] | None) -> Expectation:
         """What a check of the broker compares it with; `worker_ids` None: the database does not answer."""

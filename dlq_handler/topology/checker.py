@@ -8,6 +8,7 @@ from dlq_handler.broker.admin import queue_probe
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.snapshot import ExchangeFacts, QueueFacts, Snapshot
+from dlq_handler.broker.queue_arguments import TYPE_ARGUMENT
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.owners import SERVICE_QUEUES
 from dlq_handler.topology.check import CheckedTopology, check, unknown_topology
@@ -102,7 +103,7 @@ async def _probe_queue(admin: AdminConnection, name: str) -> QueueFacts | None:
         return QueueFacts(name=name, policy_is_known=False, consumer_count=counts.consumers)
     return QueueFacts(
         name=name,
-        type=str(probed.arguments.get(queue_probe.TYPE_ARGUMENT, "classic")),
+        type=str(probed.arguments.get(TYPE_ARGUMENT, "classic")),
         durable=probed.durable,
         auto_delete=probed.auto_delete,
         arguments=probed.arguments,

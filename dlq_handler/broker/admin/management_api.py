@@ -109,13 +109,11 @@ class ManagementApi:
         found = await self._each(queues, self._statistics, within_seconds)
         return {queue: statistics for queue, statistics in found.items() if statistics is not None}
 
-    async def queue_ttls(self) -> dict[str, int | None]:
-        """The x-message-ttl of every queue of the vhost, as of now. None: it has none."""
-        path = f"queues/{self._vhost}?disable_stats=true&columns=name,arguments"
-        async with self._client() as client:
-            rows: Rows = await self._get(client, path)
+    async def queue_arguments(self) -> dict[str, Mapping[str, object]]:
+        """The arguments of the declaration of every queue of the vhost, as of now."""
+        rows: Rows = await self._queue_rows("name,arguments")
         with self._answer_of_rabbitmq():
-            return {row["name"]: _ttl_ms(row) for row in rows}
+            return {str(row["name"]): _mapping(row.get("arguments")) for row in rows}
 
     async def unacknowledged(self, queue: str) -> int | None:
         """Unacknowledged messages of this queue. None: unknown."""
@@ -126,8 +124,7 @@ class ManagementApi:
 
     async def queue_names(self) -> frozenset[str]:
         """The names of all queues of the vhost, as of now."""
-        async with self._client() as client:
-            rows: Rows = await self._get(client, f"queues/{self._vhost}?disable_stats=true&columns=name")
+        rows: Rows = await self._queue_rows("name")
         with self._answer_of_rabbitmq():
             return frozenset(str(row["name"]) for row in rows)
 
@@ -255,7 +252,7 @@ class ManagementApi:
             return QueueStatistics(
                 ready=int(row["messages_ready"]),
                 unacked=int(row["messages_unacknowledged"]),
-                ttl_ms=_ttl_ms(row),
+                ttl_ms=declared_ttl_ms(_mapping(row.get("arguments"))),
             )
 
     async def _age(self, client: httpx.AsyncClient, name: str) -> float | None:
@@ -274,6 +271,11 @@ class ManagementApi:
             return {}
         rows: Rows = await self._get(client, f"queues/{self._vhost}?columns=name,effective_policy_definition")
         return {row["name"]: _mapping(row.get("effective_policy_definition")) for row in rows}
+
+    async def _queue_rows(self, columns: str) -> Any:
+        """Without statistics, which are seconds old: the rest is current."""
+        async with self._client() as client:
+            return await self._get(client, f"queues/{self._vhost}?disable_stats=true&columns={columns}")
 
     async def _get(self, client: httpx.AsyncClient, path: str) -> Any:
         return await self._json(await self._ask(client, path))
@@ -375,8 +377,8 @@ def _queue(row: Mapping[str, Any], policies: Policies, limits: Policies) -> Queu
     )
 
 
-def _ttl_ms(row: Mapping[str, Any]) -> int | None:
-    ttl_ms = _mapping(row.get("arguments")).get(TTL_ARGUMENT)
+def declared_ttl_ms(arguments: Mapping[str, object]) -> int | None:
+    ttl_ms = arguments.get(TTL_ARGUMENT)
     return ttl_ms if isinstance(ttl_ms, int) else None
 
 

@@ -25,8 +25,6 @@ from dlq_handler.broker.admin.snapshot import DEAD_LETTER_EXCHANGE_ARGUMENT, TTL
 from dlq_handler.errors import Unavailable
 from dlq_handler.tasks import task_group
 
-TYPE_ARGUMENT = "x-queue-type"
-
 # Each value has a type that RabbitMQ refuses for its argument, for classic, quorum and stream queues alike.
 _INVALID_VALUES: Mapping[str, FieldValue] = {TTL_ARGUMENT: "probe", DEAD_LETTER_EXCHANGE_ARGUMENT: 1}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlq_handler.broker.rabbitmq_backend import queue_arguments
+from dlq_handler.broker.queue_arguments import queue_arguments
 from dlq_handler.host.names import STOCK_QUEUE
 from dlq_handler.host.owners import (
     SERVICE_QUEUES,
