@@ -17,6 +17,8 @@ from dlq_handler.dashboard.site import Site
 from dlq_handler.database.leadership import LEASE_SECONDS, RENEW_SECONDS, Leadership
 from dlq_handler.dead_letters.drain import QueueDrainer
 from dlq_handler.dead_letters.intake import DeadLetterConsumers, DeadLetterIntake
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.record import Entry
 from dlq_handler.dead_letters.recorder import DeferringRecorder, LetterRecorder
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.diagnosis.ask_replica import OwnGate
@@ -30,6 +32,7 @@ from dlq_handler.health import Readiness
 from dlq_handler.history.recorder import HistoryRecorder
 from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
+from dlq_handler.lifecycle_services import retired_queue_services
 from dlq_handler.loop import Backoff, LoopWatch, Service
 from dlq_handler.rooms import RETENTION_STEPS, new_metrics
 from dlq_handler.safety.brake_service import Brake
@@ -233,6 +236,16 @@ class Replica:
             self.keeper,
             *self._intake(),
             watch,
+            *retired_queue_services(
+                self.settings,
+                self.link,
+                consumers=self._consumers,
+                ender=self._letters,
+                deferring=self._deferring(),
+                may_take=self._check_may_take,
+                readiness=self.readiness,
+                metrics=self.metrics,
+            ),
             *reprocessor,
             self._leadership,
             *self._timeouts(),
@@ -269,7 +282,12 @@ class Replica:
                 decided=lambda: self._letter_recorder.recorded,
                 worker_watch=self._worker_watch,
             ),
-            DatabaseWatch(self.database, readiness=self.readiness, metrics=self.metrics),
+            DatabaseWatch(
+                self.database,
+                readiness=self.readiness,
+                metrics=self.metrics,
+                features=settings.features,
+            ),
             RetentionRunner(self.database, settings.retention, RETENTION_STEPS),
             SlotWatch(self.database, own.monitor, self.metrics),
             LoopWatch(self.metrics, self.readiness.liveness),
@@ -282,10 +300,6 @@ class Replica:
             self.readiness.report("consumer", ok=True, detail="none: dead_letter.enabled is false")
             return []
         canaries = CanaryRecorder(self.database, queue=self._consumer.queue, replica=settings.replica)
-        recorder = DeferringRecorder(
-            settings.record_options, self.metrics, after_deliveries=own.intake.defer_after_deliveries
-        )
-        deferring = Ender(self.database, RecordsWriter(), recorder, own.batch.size)
         return [
             DeadLetterIntake(
                 self._consumer,
@@ -296,9 +310,16 @@ class Replica:
                 readiness=self.readiness,
                 metrics=self.metrics,
                 # A copy that the broker drops is no loss, so shadow mode defers none.
-                deferring=None if settings.is_shadow else (recorder, deferring),
+                deferring=None if settings.is_shadow else self._deferring(),
             )
         ]
+
+    def _deferring(self) -> tuple[DeferringRecorder, Ender[DeadLetter, Entry]]:
+        own = self.settings.dlq_handler
+        recorder = DeferringRecorder(
+            self.settings.record_options, self.metrics, after_deliveries=own.intake.defer_after_deliveries
+        )
+        return recorder, Ender(self.database, RecordsWriter(), recorder, own.batch.size)
 
     def _drain(self) -> Sequence[Service]:
         """Shadow mode takes no message from a worker's queue."""

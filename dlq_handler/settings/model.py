@@ -19,6 +19,7 @@ from dlq_handler.endings.options import OutboxOptions, RecordOptions, ShadowOpti
 from dlq_handler.explain.options import ExplainPolicy
 from dlq_handler.history.options import RetentionOptions, RetentionPolicy
 from dlq_handler.host.options import HostDatabase, HostExecutor, HostMessageQueue, HostWorker
+from dlq_handler.host.rights import Feature
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
 from dlq_handler.lifecycle.flow_blueprint import WORKER_BLUEPRINT, FlowBlueprint, worker_blueprint
 from dlq_handler.lifecycle.known_queues import QueueNames
@@ -224,6 +225,11 @@ class Settings(BaseSettings):
             executions_exchange=self.dlq_handler.outbox.exchange,
             workers=self.worker_queues,
         )
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """Those that are enabled and need more rights."""
+        return frozenset({Feature.LIFECYCLE} if self.dlq_handler.lifecycle.enabled else ())
 
     @property
     def flow_blueprints(self) -> Mapping[str, FlowBlueprint]:

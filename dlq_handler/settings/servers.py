@@ -114,4 +114,5 @@ def _options(settings: Settings) -> CollectorOptions:
         monitor=settings.dlq_handler.monitor,
         is_shadow=own.shadow.enabled,
         attune_monitor_is_enabled=settings.executor.enable_timeout_monitor,
+        features=settings.features,
     )

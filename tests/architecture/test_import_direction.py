@@ -19,7 +19,7 @@ ROOMS: list[set[str]] = [
     {"main"},
     {"run"},
     {"app"},
-    {"backstop", "ui"},
+    {"backstop", "lifecycle_services", "ui"},
     {"cli"},
     {"rooms"},
     {"settings"},
