@@ -9,14 +9,10 @@ status or its heartbeat, or deletes its row.
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
-
-from sqlalchemy import Row
 
 from dlq_handler.database.postgres_values import age_seconds, readable
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.host.execution import TERMINAL, ExecutionStatus
+from dlq_handler.host.execution import TERMINAL
 from dlq_handler.host.worker import Worker
 
 # Below the time for the AMQP calls that follow under the lock.
@@ -28,47 +24,26 @@ RETIRING = "dlq-handler: retiring"
 _TERMINAL = sorted(status.value for status in TERMINAL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CordonedWorker:
-    """A worker row with its cordon."""
-
-    worker: Worker
-    is_cordoned: bool
-    """By whomever; False on a host that knows no cordon."""
-
-
-async def read_worker(tx: Transaction, worker_id: int) -> CordonedWorker | None:
-    """Its row as it is now. None: it has no row, and ids are never used again."""
-    row = await tx.row(_WORKER, id=worker_id)
-    return None if row is None else _cordoned_worker(row)
-
-
-async def lock_worker(tx: Transaction, worker_id: int) -> CordonedWorker | None:
-    """The same, locked until the transaction ends.
+async def lock_worker(tx: Transaction, worker_id: int) -> Worker | None:
+    """Its row as it is now, locked until the transaction ends. None: it has no row, and ids are never used again.
 
     A registration updates the row before it declares the queues. So a worker that returns while its queue is deleted
     waits here, and then declares it anew. FOR NO KEY UPDATE does not block the scheduler, whose executions refer to
     the row. Raises `Contended` when another transaction holds the row for too long.
     """
     await tx.run("SELECT set_config('lock_timeout', :timeout, true)", timeout=f"{LOCK_TIMEOUT_MS}ms")
-    row = await tx.row(f"{_WORKER} FOR NO KEY UPDATE", id=worker_id)
-    return None if row is None else _cordoned_worker(row)
-
-
-_WORKER = f"""
-    SELECT w.id, CAST(w.status AS text) AS status, {readable("w.last_heartbeat")} AS last_heartbeat,
-           {age_seconds("w.last_heartbeat")} AS age,
-           coalesce(to_jsonb(w) ->> 'cordoned', 'false') = 'true' AS is_cordoned
-      FROM worker w WHERE w.id = :id
-    """  # noqa: S608  # constant text
-
-
-def _cordoned_worker(row: Row[Any]) -> CordonedWorker:
-    return CordonedWorker(
-        worker=Worker(
-            id=row.id, heartbeat_age_seconds=row.age, last_heartbeat=row.last_heartbeat, status=row.status
-        ),
-        is_cordoned=row.is_cordoned,
+    row = await tx.row(
+        f"""
+        SELECT w.id, CAST(w.status AS text) AS status, {readable("w.last_heartbeat")} AS last_heartbeat,
+               {age_seconds("w.last_heartbeat")} AS age
+          FROM worker w WHERE w.id = :id FOR NO KEY UPDATE
+        """,  # noqa: S608  # constant text
+        id=worker_id,
+    )
+    if row is None:
+        return None
+    return Worker(
+        id=row.id, heartbeat_age_seconds=row.age, last_heartbeat=row.last_heartbeat, status=row.status
     )
 
 
@@ -124,27 +99,6 @@ async def workers_with_open_executions(tx: Transaction, worker_ids: Collection[i
         terminal=_TERMINAL,
     )
     return frozenset(row.id for row in rows)
-
-
-async def count_open_executions(
-    tx: Transaction, worker_id: int, *, scheduled_until: datetime | None = None
-) -> int:
-    """Executions of this worker that are not final. `scheduled_until`: without those that are scheduled and were
-    updated later: their dispatches went elsewhere than to the worker's queue, if that was unbound by then.
-    """
-    [row] = await tx.rows(
-        """
-        SELECT count(*) AS open FROM execution e
-         WHERE e.worker = :id AND CAST(e.status AS text) <> ALL (CAST(:terminal AS text[]))
-           AND (CAST(:until AS timestamptz) IS NULL OR e.updated <= :until OR CAST(e.status AS text) <> :scheduled)
-        """,
-        id=worker_id,
-        terminal=_TERMINAL,
-        until=scheduled_until,
-        scheduled=ExecutionStatus.SCHEDULED.value,
-    )
-    count: int = row.open
-    return count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

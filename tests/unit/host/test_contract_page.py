@@ -21,7 +21,7 @@ from dlq_handler.host.names import (
     STOCK_QUEUE,
 )
 from dlq_handler.host.owners import SERVICE_QUEUES
-from dlq_handler.host.rights import attune_rights
+from dlq_handler.host.rights import attune_rights, feature_needs
 from dlq_handler.settings import Settings
 from dlq_handler.settings.keys import known_keys
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
@@ -148,6 +148,14 @@ def test_rights_are_those_that_are_granted() -> None:
         shown.append((*names_in(table), privilege, tuple(columns), must_exist == "yes"))
     assert shown == granted
     assert [one.name for one in rights.sequences] == re.findall(r"`USAGE` on the sequence `(\w+)`", PAGE)
+
+
+def test_rights_of_the_lifecycle_are_those_that_grants_prints() -> None:
+    table = section("### Tables and rights").partition("--feature lifecycle")[2]
+    shown = [names_in(line) for line in table.splitlines() if line.startswith("| `")]
+    assert [(table, right, *columns) for table, right, *columns in shown] == [
+        (need.table, need.privilege, *need.columns) for need in feature_needs("attune")
+    ]
 
 
 def test_columns_are_those_that_statements_use() -> None:
