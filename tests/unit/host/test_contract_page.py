@@ -151,11 +151,10 @@ def test_rights_are_those_that_are_granted() -> None:
 
 
 def test_rights_of_the_lifecycle_are_those_that_grants_prints() -> None:
-    table = section("### Tables and rights").partition("--feature lifecycle")[2]
-    shown = [names_in(line) for line in table.splitlines() if line.startswith("| `")]
-    assert [(table, right, *columns) for table, right, *columns in shown] == [
-        (need.table, need.privilege, *need.columns) for need in feature_needs("attune")
+    shown = [
+        [*names_in(table), *names_in(right)] for table, right, _ in rows("### Rights of the queue lifecycle")
     ]
+    assert shown == [[need.table, need.privilege, *need.columns] for need in feature_needs("attune")]
 
 
 def test_columns_are_those_that_statements_use() -> None:
@@ -266,6 +265,7 @@ def test_the_page_names_nothing_that_the_code_does_not_know() -> None:
         *(need.privilege for need in rights.needs),
         *(one.name for one in rights.sequences),
         *written,
+        *(name for need in feature_needs("attune") for name in (need.table, *need.columns)),
         *values,
         *(status.value for status in ExecutionStatus),
         *(one.name for one in BLUEPRINT.exchanges),
@@ -289,6 +289,7 @@ def test_the_page_names_nothing_that_the_code_does_not_know() -> None:
         *KEYS,
         # Words of PostgreSQL, and our own commands and files.
         *("USAGE", "SECURITY DEFINER", "search_path", "updated"),
+        *("dlq-handler grants --feature lifecycle", "--feature orphans"),
         *("dlq-handler doctor", "dlq-handler grants", "dlq-handler topology check", "doctor"),
         *("dlq-handler executions explain", "tests/unit/host/test_contract_page.py"),
     }
