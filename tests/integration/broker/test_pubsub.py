@@ -27,7 +27,6 @@ from dlq_handler.broker.pubsub import (
 )
 from dlq_handler.broker.rabbitmq_backend import RabbitMQBackend
 from dlq_handler.errors import Unavailable
-from tests.support.eventually import eventually
 from tests.support.tcp_proxy import TcpProxy
 
 EXCHANGE = "things"
@@ -129,7 +128,7 @@ class PubSubConformance:
     ) -> None:
         await backend.create_queue(TOPIC, QUEUE, type=kind)
         await send(backend, "kept")
-        await eventually(lambda: refuses(backend, ready=1, consumers=0))
+        assert await refuses(backend, ready=1, consumers=0)
         assert await received(backend) == ["kept"]
 
     @pytest.mark.parametrize("kind", QueueType)
@@ -303,7 +302,7 @@ def texts(batch: list[Delivery[Body]]) -> list[str]:
 
 
 async def refuses(backend: PubSubBackend, *, ready: int, consumers: int) -> bool:
-    """The queue is not deleted, and the error has these counts. A quorum queue counts a moment late."""
+    """The queue is not deleted, and the error has these counts."""
     with pytest.raises(QueueInUse) as refused:
         await backend.delete_queue(TOPIC, QUEUE)
     return (refused.value.queue, refused.value.ready, refused.value.consumers) == (QUEUE, ready, consumers)
