@@ -12,8 +12,7 @@ from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.lifecycle.queue_list import Arguments, KnownQueue, OwnerKind
 from dlq_handler.topology.blueprint import RETIRED_QUEUE, Blueprint
 from dlq_handler.topology.canary import CANARY_QUEUE
-
-OURS = "dlq-handler"
+from dlq_handler.topology.plan import OURS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

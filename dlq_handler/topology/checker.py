@@ -74,27 +74,27 @@ async def probe_snapshot(admin: AdminConnection, expected: Expectation) -> Snaps
         *blueprint.queues,
         *SERVICE_QUEUES,
     )
-    queues = [queue for name in names if (queue := await _probe_queue(admin, name)) is not None]
+    queues = [queue for name in names if (queue := await probe_queue(admin, name)) is not None]
     exchanges = {blueprint.dead_letter_exchange}.union(
         exchange for queue in queues if (exchange := queue.dead_letter_exchange)
     )
     return Snapshot(
         exchanges=[
-            facts for name in sorted(exchanges) if (facts := await _probe_exchange(admin, name)) is not None
+            facts for name in sorted(exchanges) if (facts := await probe_exchange(admin, name)) is not None
         ],
         queues=queues,
         is_complete=False,
     )
 
 
-async def _probe_exchange(admin: AdminConnection, name: str) -> ExchangeFacts | None:
+async def probe_exchange(admin: AdminConnection, name: str) -> ExchangeFacts | None:
     if not await queue_probe.exchange_exists(admin, name):
         return None
     exchange_type = await queue_probe.probe_exchange_type(admin, name, "direct")
     return ExchangeFacts(name=name, type=exchange_type or "direct", policy_is_known=False)
 
 
-async def _probe_queue(admin: AdminConnection, name: str) -> QueueFacts | None:
+async def probe_queue(admin: AdminConnection, name: str) -> QueueFacts | None:
     counts = await queue_probe.count_queue(admin, name)
     if counts is None:
         return None
