@@ -95,12 +95,13 @@ def needs_execution(letter: DeadLetter, names: WorkerQueueNames) -> bool:
 
 
 def _decide_without_execution(letter: DeadLetter, names: WorkerQueueNames) -> Keep | LeaveAlone | None:
-    if letter.parse_error is not None:
-        return Keep(Outcome.UNREADABLE, letter.parse_error)
     if letter.retired is not None and letter.retired.is_archive:
+        # First: messages of a flow without a worker have a format of their own.
         return LeaveAlone(
             Outcome.ARCHIVED, "its queue was retired, and the contents of this queue are archived"
         )
+    if letter.parse_error is not None:
+        return Keep(Outcome.UNREADABLE, letter.parse_error)
     if letter.message_type != DISPATCH_MESSAGE_TYPE:
         return _no_dispatch(letter, f"message_type is {letter.message_type!r}, not a dispatch")
     if letter.execution_id is None:

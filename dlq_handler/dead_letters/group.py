@@ -166,7 +166,7 @@ def _id_of(key: GroupKey) -> str:
 
 
 def _category_of(letter: DeadLetter, outcome: Outcome) -> Category:
-    if letter.parse_error is not None:
+    if letter.parse_error is not None and outcome is not Outcome.ARCHIVED:
         return Category.UNREADABLE
     match outcome:
         case Outcome.UNREADABLE:

@@ -235,11 +235,23 @@ def test_queue_of_an_unavailable_worker_that_is_not_retired_archives_nothing() -
     assert decided(letter).outcome is Outcome.UNRELATED
 
 
-@pytest.mark.parametrize("retired", [Retired(), Retired(is_archive=True)])
-def test_unreadable_message_of_a_retired_queue_still_waits_for_a_person(retired: Retired) -> None:
-    letter = replace(a_copy(parse_error="body is not JSON"), retired=retired)
+@pytest.mark.parametrize(
+    ("retired", "outcome", "category"),
+    [
+        (Retired(), Outcome.UNREADABLE, Category.UNREADABLE),
+        # Messages of a flow without a worker have a format of their own.
+        (Retired(is_archive=True), Outcome.ARCHIVED, Category.ARCHIVED),
+    ],
+)
+def test_unreadable_message_waits_for_a_person_unless_its_queue_is_archived(
+    retired: Retired, outcome: Outcome, category: Category
+) -> None:
+    letter = replace(a_copy(parse_error="body is not JSON", message_type=None), retired=retired)
+    decision = decided(letter)
 
-    assert decided(letter).outcome is Outcome.UNREADABLE
+    assert decision.outcome is outcome
+    entry = Entry(letter=letter, outcome=decision.outcome, explanation=decision.explanation)
+    assert group_key_of(entry).category is category
 
 
 def test_message_from_the_retired_queue_is_no_canary() -> None:
