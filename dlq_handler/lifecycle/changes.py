@@ -128,8 +128,31 @@ def forgotten(flow: Flow, queues: Collection[str], *, lease: str) -> Flow:
     return replace(flow, leaked=left, last_error=flow.last_error if left else None, last_lease=lease)
 
 
-def aborted(flow: Flow, *, lease: str, now: datetime) -> Flow:
+def cordoned(flow: Flow, *, is_ours: bool, lease: str) -> Flow:
+    return replace(flow, has_cordoned=flow.has_cordoned or is_ours, last_lease=lease)
+
+
+def retired_bound(flow: Flow, *, lease: str) -> Flow:
+    return replace(flow, is_retired_bound=True, last_lease=lease)
+
+
+def unbound(flow: Flow, *, lease: str, now: datetime) -> Flow:
+    return replace(flow, rerouted_at=now, last_lease=lease)
+
+
+def released(flow: Flow, *, lease: str) -> Flow:
+    return replace(flow, is_retired_bound=False, last_lease=lease)
+
+
+def reported(flow: Flow, error: str) -> Flow:
+    return replace(flow, last_error=shortened(error))
+
+
+def aborted(flow: Flow, *, made_again: Collection[str], lease: str, now: datetime) -> Flow:
     """The stop has ended, because the worker has returned. Its queues are a flow's again, or its own."""
+    error = f"the stop was aborted: worker {flow.worker_id} has returned"
+    if made_again:
+        error += f", and {restart_advice(flow, made_again)}"
     return replace(
         flow,
         status=FlowStatus.ACTIVE if flow.kind is FlowKind.FLOW else FlowStatus.STOPPED,
@@ -144,9 +167,15 @@ def aborted(flow: Flow, *, lease: str, now: datetime) -> Flow:
         delete_attempts=0,
         next_attempt_at=None,
         leaked=(),
-        last_error=f"the stop was aborted: worker {flow.worker_id} has returned",
+        last_error=shortened(error),
         last_lease=lease,
     )
+
+
+def restart_advice(flow: Flow, queues: Collection[str]) -> str:
+    """A worker whose queue is deleted between its declare and its consume goes on without a consumer."""
+    names = ", ".join(sorted(queues))
+    return f"{names} had to be made again. Restart worker {flow.worker_id} if one has no consumer."
 
 
 def shortened(error: str) -> str:

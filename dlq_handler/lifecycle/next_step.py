@@ -167,12 +167,12 @@ def has_returned(flow: Flow, worker: ObservedWorker | None) -> bool:
 
 
 def _start(flow: Flow, lease: str) -> Action:
+    if flow.last_error is not None:
+        return RollBack()
     if flow.last_lease is None:
         return BeginStart()
-    # A start whose process ended is not continued: its caller has been told nothing, and repeats it.
-    if flow.last_lease != lease or flow.last_error is not None:
-        return RollBack()
-    return Create()
+    # A start whose process ended is not continued: its caller got no answer, and repeats it.
+    return Create() if flow.last_lease == lease else RollBack()
 
 
 def _stop(flow: Flow, observed: Observed, options: LifecycleOptions, now: datetime) -> Action:
@@ -203,9 +203,7 @@ def _of_step(
         case Step.IDLE:
             return _wait_until_idle(flow, observed, options, now)
         case Step.REROUTED:
-            if not flow.is_retired_bound:
-                return BindRetired()
-            return Unbind() if flow.rerouted_at is None else None
+            return _reroute(flow, observed, options, now)
         case Step.DRAINED:
             return _drain(flow, observed, options, now)
         case Step.DELETED:
@@ -226,6 +224,15 @@ def _wait_until_idle(
     if not reasons:
         return None
     return _waiting(flow, " and ".join(reasons), options, now)
+
+
+def _reroute(flow: Flow, observed: Observed, options: LifecycleOptions, now: datetime) -> Action | None:
+    if not flow.is_retired_bound:
+        return BindRetired()
+    if flow.rerouted_at is not None:
+        return None
+    # A consumer that has come back must not be cut off.
+    return _wait_until_idle(flow, observed, options, now) or Unbind()
 
 
 def _drain(flow: Flow, observed: Observed, options: LifecycleOptions, now: datetime) -> Action | None:
