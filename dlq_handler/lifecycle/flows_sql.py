@@ -7,6 +7,7 @@ changed blueprint changes no flow.
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Row
@@ -147,8 +148,8 @@ async def bound_flows(tx: Transaction) -> list[Flow]:
     return [_flow(row) for row in rows]
 
 
-async def add(tx: Transaction, flow: Flow) -> bool:
-    """In place of a stopped flow of this id. False: a live one has it."""
+async def add(tx: Transaction, flow: Flow) -> Flow | None:
+    """In place of a stopped flow of this id. Returns it with its version; None: a live one has the id."""
     row = await tx.row(
         f"""
         INSERT INTO own.flow AS known ({_COLUMNS})
@@ -161,7 +162,7 @@ async def add(tx: Transaction, flow: Flow) -> bool:
             kind = excluded.kind, blueprint = excluded.blueprint, params = excluded.params,
             worker_id = excluded.worker_id, queues = excluded.queues, version = known.version + 1, {_ASSIGNED}
          WHERE known.status = 'stopped'
-        RETURNING id
+        RETURNING version
         """,  # noqa: S608  # constant
         kind=flow.kind,
         blueprint=flow.blueprint,
@@ -170,7 +171,7 @@ async def add(tx: Transaction, flow: Flow) -> bool:
         queues=_queues(flow),
         **_changing(flow),
     )
-    return row is not None
+    return None if row is None else replace(flow, version=row.version)
 
 
 _ASSIGNED = ", ".join(

@@ -40,7 +40,12 @@ def rerouted(step: Step = Step.DRAINED, **fields: Any) -> Flow:
 
 
 def a_stopped_worker(**fields: Any) -> ObservedWorker:
-    given: dict[str, Any] = {"last_heartbeat": NOW, "has_stopped": True, "has_registered": False, "is_cordoned": True}
+    given: dict[str, Any] = {
+        "last_heartbeat": NOW,
+        "has_stopped": True,
+        "has_registered": False,
+        "is_cordoned": True,
+    }
     return ObservedWorker(**given | fields)
 
 
