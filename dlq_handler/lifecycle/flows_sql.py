@@ -274,15 +274,15 @@ def _queues(flow: Flow) -> str:
 
 
 def _flow(row: Row[Any]) -> Flow:
-    queues: Mapping[str, list[dict[str, object]]] = json.loads(row.queues)
+    queues: Mapping[str, list[dict[str, object]]] = row.queues
     fields = row._asdict() | {
-        "params": json.loads(row.params),
+        "params": row.params,
         "kind": FlowKind(row.kind),
         "status": FlowStatus(row.status),
         "step": None if row.step is None else Step(row.step),
         "queues": tuple(FlowQueue.from_json(queue) for queue in queues["flow"]),
         "shared": tuple(FlowQueue.from_json(queue) for queue in queues.get("shared", ())),
-        "made": tuple(json.loads(row.made)),
-        "leaked": tuple(json.loads(row.leaked)),
+        "made": tuple(row.made),
+        "leaked": tuple(row.leaked),
     }
     return Flow(**fields)

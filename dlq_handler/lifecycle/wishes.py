@@ -130,8 +130,8 @@ async def _refuse_claimed(tx: Transaction, queues: FlowQueues) -> None:
     names = [queue.name for queue in queues.flow]
     topics = [topic for queue in queues.flow for topic in queue.own_topics]
     claimed = await flows_sql.claims(tx, names, topics=topics)
-    for name in sorted(claimed):
-        what = f"key {name!r} leads" if name in topics and name not in names else f"queue {name!r} belongs"
+    for name in sorted(claimed, key=lambda one: (one not in names, one)):
+        what = f"queue {name!r} belongs" if name in names else f"key {name!r} leads"
         raise WishRefused(
             f"{what} to flow {claimed[name]!r}; stop that flow first, or choose other parameters"
         )
