@@ -32,7 +32,7 @@ from dlq_handler.health import Readiness
 from dlq_handler.history.recorder import HistoryRecorder
 from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
-from dlq_handler.lifecycle_services import retired_queue_services
+from dlq_handler.lifecycle_services import flow_services, retired_queue_services
 from dlq_handler.loop import Backoff, LoopWatch, Service
 from dlq_handler.rooms import RETENTION_STEPS, new_metrics
 from dlq_handler.safety.brake_service import Brake
@@ -62,7 +62,7 @@ class Replica:
 
     def __init__(self, settings: Settings) -> None:
         own, holder = settings.dlq_handler, settings.new_lease_holder()
-        self.settings = settings
+        self.settings, self._holder = settings, holder
         self.readiness, self.metrics = Readiness(), new_metrics()
         self.metrics.ready.set_function(lambda: float(self.readiness.is_ready))
         # First: a port that is taken ends the start before anything else is opened.
@@ -248,6 +248,17 @@ class Replica:
             ),
             *reprocessor,
             self._leadership,
+            *flow_services(
+                self.settings,
+                self.database,
+                self._address,
+                leadership=self._leadership,
+                gate=self._gate,
+                writer=self._writer,
+                recorder=self._letter_recorder,
+                consumers=self._consumers,
+                holder=self._holder,
+            ),
             *self._timeouts(),
             *self._drain(),
             *self._canaries(watch),

@@ -3,16 +3,22 @@
 from collections.abc import Callable, Sequence
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.client.connection import BrokerAddress
+from dlq_handler.database.engine import Database
+from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.intake import DeadLetterConsumers, DeadLetterIntake
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.record import Entry
-from dlq_handler.dead_letters.recorder import DeferringRecorder
+from dlq_handler.dead_letters.recorder import DeferringRecorder, LetterRecorder
 from dlq_handler.dead_letters.retired import OwnQueueCheck, RetiredQueueWatch
 from dlq_handler.endings.ender import Ender
+from dlq_handler.endings.writers import Writer
 from dlq_handler.health import Readiness
 from dlq_handler.loop import Service
 from dlq_handler.metrics import Metrics
+from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings
+from dlq_handler.settings.flows import flow_runner_of
 
 
 def retired_queue_services(
@@ -44,3 +50,33 @@ def retired_queue_services(
         check=OwnQueueCheck(link, settings.worker_queues),
     )
     return [intake, watch]
+
+
+def flow_services(
+    settings: Settings,
+    database: Database,
+    address: BrokerAddress,
+    *,
+    leadership: Leadership,
+    gate: Gate,
+    writer: Writer,
+    recorder: LetterRecorder,
+    consumers: DeadLetterConsumers,
+    holder: str,
+) -> Sequence[Service]:
+    """Shadow mode changes no queue."""
+    if settings.is_shadow or not settings.dlq_handler.lifecycle.enabled:
+        return []
+    return [
+        flow_runner_of(
+            settings,
+            database,
+            address,
+            leadership=leadership,
+            gate=gate,
+            writer=writer,
+            recorder=recorder,
+            consumers=consumers,
+            holder=holder,
+        )
+    ]
