@@ -258,6 +258,7 @@ class Replica:
                 recorder=self._letter_recorder,
                 consumers=self._consumers,
                 holder=self._holder,
+                queues=self._queues,
             ),
             *self._timeouts(),
             *self._drain(),

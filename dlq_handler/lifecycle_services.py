@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
@@ -14,11 +15,13 @@ from dlq_handler.dead_letters.retired import OwnQueueCheck, RetiredQueueWatch
 from dlq_handler.endings.ender import Ender
 from dlq_handler.endings.writers import Writer
 from dlq_handler.health import Readiness
+from dlq_handler.lifecycle.orphan_watch import OrphanWatch
 from dlq_handler.loop import Service
 from dlq_handler.metrics import Metrics
 from dlq_handler.safety.gate_service import Gate
 from dlq_handler.settings import Settings
 from dlq_handler.settings.flows import flow_runner_of
+from dlq_handler.settings.orphans import orphan_finder_of
 
 
 def retired_queue_services(
@@ -63,20 +66,24 @@ def flow_services(
     recorder: LetterRecorder,
     consumers: DeadLetterConsumers,
     holder: str,
+    queues: QueueCounter,
 ) -> Sequence[Service]:
     """Shadow mode changes no queue."""
-    if settings.is_shadow or not settings.dlq_handler.lifecycle.enabled:
+    lifecycle = settings.dlq_handler.lifecycle
+    if settings.is_shadow or not lifecycle.enabled:
         return []
-    return [
-        flow_runner_of(
-            settings,
-            database,
-            address,
-            leadership=leadership,
-            gate=gate,
-            writer=writer,
-            recorder=recorder,
-            consumers=consumers,
-            holder=holder,
-        )
-    ]
+    runner = flow_runner_of(
+        settings,
+        database,
+        address,
+        leadership=leadership,
+        gate=gate,
+        writer=writer,
+        recorder=recorder,
+        consumers=consumers,
+        holder=holder,
+    )
+    if not lifecycle.orphans.enabled:
+        return [runner]
+    finder = orphan_finder_of(settings, database, queues)
+    return [runner, OrphanWatch(database, finder, leadership, gate, names=settings.worker_queues)]
