@@ -200,6 +200,7 @@ class Replica:
             interval_seconds=interval_seconds,
         )
         self.metrics.read_services_from(self._diagnoser.count_services)
+        self.metrics.read_system_queues_from(self._diagnoser.count_missing_queues)
 
         # Web.
         world = ui_world(

@@ -204,6 +204,10 @@ class Metrics:
             "as inactive.",
             finding=self._values.service_findings,
         )
+        self._system_queues_missing = self._optional_gauge(
+            "system_queues_missing",
+            "Queues that Attune's services declare at their start and that do not exist (NaN: unknown).",
+        )
 
     def _create_timeouts(self) -> None:
         self.slots_leaked = self._optional_gauge(
@@ -322,6 +326,9 @@ class Metrics:
     def read_services_from(self, counts: Callable[[], Mapping[Label, int | None]]) -> None:
         """Number of the host's services to restart by finding; None: unknown."""
         _read_from(self._services, self._values.service_findings, counts)
+
+    def read_system_queues_from(self, missing: Callable[[], int | None]) -> None:
+        self._system_queues_missing.set_function(lambda: _or_nan(missing()))
 
     def set_canaries(
         self,

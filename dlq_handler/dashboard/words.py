@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health
+from dlq_handler.diagnosis.checks import Check, Component
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health
 from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability
 

@@ -41,6 +41,7 @@ from dlq_handler.topology.canary import IntakeView, WorkerCanary, decide_canarie
 from dlq_handler.topology.checker import check_topology
 from dlq_handler.topology.consumers import read_consumers
 from dlq_handler.topology.drift import Expectation
+from dlq_handler.topology.system_queues import SystemQueueReader, SystemQueues
 from dlq_handler.workers.availability import is_history, standing_of
 from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from dlq_handler.workers.service_observation import ServiceObservation
@@ -54,6 +55,7 @@ class _BrokerFacts:
     intake: QueueFact | Unknown | Off = WITHOUT_BROKER
     completions: QueueFact | Unknown = WITHOUT_BROKER
     requests: QueueFact | Unknown = WITHOUT_BROKER
+    system_queues: SystemQueues | Unknown = WITHOUT_BROKER
     queues: dict[int, QueueObservation | None] | Unknown = WITHOUT_BROKER
 
 
@@ -73,7 +75,7 @@ class ViewCollector:
     ) -> None:
         """`source`: the intake of this process; None: a command observes, which has none."""
         self._database, self._link, self._api, self._observer = database, link, api, observer
-        self._queues = queues
+        self._queues, self._system_queues = queues, SystemQueueReader(queues)
         self._options, self._expectation = options, expectation
         self._gate, self._source = gate, source
 
@@ -110,6 +112,7 @@ class ViewCollector:
             attune_monitor=database.attune_monitor,
             completions=broker.completions,
             requests=broker.requests,
+            system_queues=broker.system_queues,
             service_observations=database.service_observations,
         )
 
@@ -131,6 +134,7 @@ class ViewCollector:
             intake=await answer_of(self._intake(intake)) if expected.blueprint.has_intake else OFF,
             completions=await answer_of(self._queue(self._options.completed_queue)),
             requests=await answer_of(self._queue(self._options.requests_queue)),
+            system_queues=await answer_of(self._system_queues.read()),
             queues=fleet if isinstance(fleet, Unknown) else await self._worker_queues(fleet),
         )
 

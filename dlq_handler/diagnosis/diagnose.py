@@ -12,7 +12,8 @@ from dlq_handler.diagnosis import (
     check_workers,
 )
 from dlq_handler.diagnosis.check_doctor import examine
-from dlq_handler.diagnosis.diagnosis import Check, Diagnosis, Health, in_order
+from dlq_handler.diagnosis.checks import Check
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, in_order
 from dlq_handler.diagnosis.view import DoctorFacts, View
 
 _CHECKS = (
@@ -24,6 +25,7 @@ _CHECKS = (
     check_servers.topology,
     check_servers.canary,
     check_queues.other_consumers,
+    check_queues.system_queues,
     check_queues.completions,
     check_queues.requests,
     check_replica.replicas,

@@ -22,11 +22,13 @@ from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.diagnosis import diagnoses_sql as store
 from dlq_handler.diagnosis import shared_view_sql
 from dlq_handler.diagnosis.answer import answer_of
+from dlq_handler.diagnosis.check_queues import count_missing_queues
 from dlq_handler.diagnosis.check_replica import Lacks, Patience
 from dlq_handler.diagnosis.check_services import ServiceFinding, count_services
+from dlq_handler.diagnosis.checks import Check
 from dlq_handler.diagnosis.collector import ViewCollector
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
+from dlq_handler.diagnosis.diagnosis import Diagnosis
 from dlq_handler.diagnosis.observe import beginnings_on_record
 from dlq_handler.diagnosis.shared_view import Observation, decode, encode
 from dlq_handler.diagnosis.since import dated, is_change, is_due
@@ -142,6 +144,11 @@ class Diagnoser:
         """Services of the host that have to be restarted, as last observed; empty before the first observation."""
         seen = self.latest
         return {} if seen is None else count_services(seen.view)
+
+    def count_missing_queues(self) -> int | None:
+        """Queues of the host's services that do not exist, as last observed; None: unknown."""
+        seen = self.latest
+        return None if seen is None else count_missing_queues(seen.view)
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self._paced, stop, name="diagnoser")

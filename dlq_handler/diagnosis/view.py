@@ -18,6 +18,7 @@ from dlq_handler.topology.canary import WorkerCanary
 from dlq_handler.topology.canary_run import CanaryRunReport
 from dlq_handler.topology.check import CheckedTopology
 from dlq_handler.topology.consumers import Consumers
+from dlq_handler.topology.system_queues import SystemQueues
 from dlq_handler.workers.availability import Availability, Standing, is_history
 from dlq_handler.workers.service_observation import (
     ServiceObservation,
@@ -303,6 +304,7 @@ class View:
     attune_monitor: AttuneMonitorFact | Unknown = NOT_OBSERVED
     completions: QueueFact | Unknown = NOT_OBSERVED
     requests: QueueFact | Unknown = NOT_OBSERVED
+    system_queues: SystemQueues | Unknown = NOT_OBSERVED
     service_observations: ServiceObservations | Unknown = NOT_OBSERVED
     """What the leader has on record of queues without consumers."""
     own: OwnFact | None = None

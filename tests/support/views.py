@@ -29,6 +29,7 @@ from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.topology.canary import CanaryState, WorkerCanary
 from dlq_handler.topology.check import check
 from dlq_handler.topology.consumers import Consumers
+from dlq_handler.topology.system_queues import SystemQueues
 from dlq_handler.workers.availability import standing_of
 from dlq_handler.workers.service_observation import ServiceObservation, ServiceObservations
 from tests.support.topologies import a_stock_world, bound, dispatch_key, expectation
@@ -117,6 +118,7 @@ def facts() -> dict[str, Any]:
         "letters": LettersFact(span_seconds=900, unreadable=0, unrelated=0, before=0),
         "completions": a_queue("attune.execution.completed.queue"),
         "requests": a_queue("attune.execution.requests.queue"),
+        "system_queues": SystemQueues(),
         "service_observations": ServiceObservations(observed_at=NOW, by_queue={}),
     }
 

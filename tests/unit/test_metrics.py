@@ -69,6 +69,10 @@ CHANGED: Mapping[str, tuple[Callable[[Metrics], None], Mapping[str, float]]] = {
             "workers{availability=unknown}": 0,
         },
     ),
+    "read_system_queues_from": (
+        lambda it: it.read_system_queues_from(lambda: 2),
+        {"system_queues_missing": 2},
+    ),
     "read_services_from": (
         lambda it: it.read_services_from(
             lambda: {

@@ -12,8 +12,9 @@ import aio_pika
 import pytest
 
 from dlq_handler.cli.open import open_collector
+from dlq_handler.diagnosis.checks import OF_EVERY_VIEW
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import OF_EVERY_VIEW, Diagnosis, Health, conclusion_of
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, conclusion_of
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import REPLICA_STOPPED, Topic
 from dlq_handler.settings import load
@@ -301,7 +302,8 @@ async def test_an_unreachable_database_comes_first_and_its_checks_are_unknown(
     assert next(iter(found)) == "database"
     assert {kind for kind, health in ill(found).items() if health is PROBLEM} == {"database", "replicas"}
     assert {kind for kind, one in found.items() if one.health is OK} == {
-        "broker", "broker alarm", "topology", "other consumers", "completions", "requests", "shadow mode",
+        "broker", "broker alarm", "topology", "other consumers", "system queues", "completions", "requests",
+            "shadow mode",
     }  # fmt: skip
     assert found["worker unavailable"].explanation == "the database is unreachable"
     away = SidecarProcess(

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from dlq_handler.diagnosis.check_replica import RESTART
+from dlq_handler.diagnosis.checks import INFOS, Check
 from dlq_handler.diagnosis.diagnose import diagnose, diagnose_for_doctor
-from dlq_handler.diagnosis.diagnosis import INFOS, Check, Diagnosis, Health
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health
 from dlq_handler.diagnosis.view import (
     NOT_OBSERVED,
     OFF,

@@ -7,16 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlq_handler.diagnosis.checks import OF_EVERY_VIEW, Component
 from dlq_handler.diagnosis.collector_database import DatabaseFacts
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import (
-    OF_EVERY_VIEW,
-    REPAIR_FIRST,
-    Component,
-    Diagnosis,
-    Health,
-    conclusion_of,
-)
+from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, Diagnosis, Health, conclusion_of
 from dlq_handler.diagnosis.view import (
     OFF,
     AttuneMonitorFact,
@@ -39,6 +33,7 @@ from dlq_handler.host.worker import QueueObservation, Worker
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.topology.canary import CanaryState
 from dlq_handler.topology.check import check
+from dlq_handler.topology.system_queues import SystemQueues
 from dlq_handler.workers.availability import standing_of
 from dlq_handler.workers.service_observation import ServiceObservation
 from tests.support.topologies import a_stock_world, expectation
@@ -68,6 +63,7 @@ FACT: dict[str, str] = {
     "topology": "topology",
     "canary": "canaries",
     "other consumers": "intake",
+    "system queues": "system_queues",
     "completions": "completions",
     "requests": "requests",
     "replicas": "intake",
@@ -237,6 +233,11 @@ PROBLEMS: list[tuple[str, Component, dict[str, Any]]] = [
         "unusable letters",
         Component.SENDERS,
         {"letters": LettersFact(span_seconds=900, unreadable=12, unrelated=3, before=2, first_at=ago(700))},
+    ),
+    (
+        "system queues",
+        Component.EXECUTOR,
+        {"system_queues": SystemQueues(missing=("attune.enforcements.queue",))},
     ),
     ("completions", Component.EXECUTOR, {"completions": a_queue("done", count=0, ready=9)}),
     ("requests", Component.EXECUTOR, {"requests": a_queue("asked", count=0, ready=9)}),
