@@ -15,7 +15,7 @@ from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, printable
 from dlq_handler.database import migrate as store_migrate
 from dlq_handler.database.migrate import SchemaVersion
-from dlq_handler.database.transaction import quoted
+from dlq_handler.database.postgres_values import quoted
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.grants_sql import FoundDatabase, read_database
 from dlq_handler.host.rights import Feature, Need, Rights, attune_rights, host_grants, own_grants

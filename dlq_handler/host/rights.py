@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dlq_handler.database.transaction import quoted
+from dlq_handler.database.postgres_values import quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
