@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 
 import typer
 
@@ -11,12 +10,8 @@ from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_table, print_warning
-from dlq_handler.errors import Unavailable
-from dlq_handler.host.worker import by_heartbeat
-from dlq_handler.host.workers_sql import read_workers
-from dlq_handler.lifecycle.known_queues import known_queues, recognize
 from dlq_handler.lifecycle.queue_list import QueueRow, QueueStatus
-from dlq_handler.lifecycle.queue_lister import QueueList, list_queues
+from dlq_handler.lifecycle.queue_lister import QueueList, list_all_queues
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import open_database
 from dlq_handler.settings.servers import broker_of, management_api_of
@@ -56,22 +51,8 @@ def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) ->
 
 
 async def _list(settings: Settings) -> QueueList:
-    names = settings.queue_names
-    workers: Sequence[int] = ()
-    limits: tuple[str, ...] = ()
-    try:
-        async with open_database(settings) as database, database.transaction() as tx:
-            workers = by_heartbeat((await read_workers(tx)).values())
-    except Unavailable as error:
-        limits = (f"{error}; queues of workers are known only if the broker lists them",)
-    async with AdminConnection(broker_of(settings)) as admin:
-        found = await list_queues(
-            admin,
-            management_api_of(settings),
-            known_queues(names, workers),
-            recognize=partial(recognize, names=names),
-        )
-    return QueueList(rows=found.rows, limits=(*limits, *found.limits))
+    async with open_database(settings) as database, AdminConnection(broker_of(settings)) as admin:
+        return await list_all_queues(database, admin, management_api_of(settings), settings.queue_names)
 
 
 def _cells(row: QueueRow) -> Sequence[object]:

@@ -1,6 +1,6 @@
-"""The queues that dlq-handler knows by name: of the host's services and workers, and its own. Pure."""
+"""The queues that dlq-handler knows by name: of the host's services and workers, of flows, and its own. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dlq_handler.broker.outgoing import PUBLISH_CHECK_PREFIX
@@ -9,6 +9,7 @@ from dlq_handler.broker.queue_arguments import queue_arguments
 from dlq_handler.host.names import STOCK_QUEUE
 from dlq_handler.host.owners import SYSTEM_QUEUES, OwnedQueue, owning_worker, queues_of_worker
 from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.lifecycle.flow import Flow, FlowKind, FlowStatus
 from dlq_handler.lifecycle.queue_list import Arguments, KnownQueue, OwnerKind
 from dlq_handler.topology.blueprint import RETIRED_QUEUE, Blueprint
 from dlq_handler.topology.canary import CANARY_QUEUE
@@ -39,6 +40,33 @@ def known_queues(names: QueueNames, worker_ids: Iterable[int]) -> tuple[KnownQue
         *_own(names),
         *(queue for worker_id in worker_ids for queue in _of_worker(worker_id, names)),
     )
+
+
+def queues_of_flows(flows: Iterable[Flow]) -> Iterator[KnownQueue]:
+    """The queues of live flows, and those that stops could not delete."""
+    for flow in flows:
+        is_flow = flow.kind is FlowKind.FLOW
+        for queue in flow.queues:
+            is_leaked = queue.name in flow.leaked
+            # The queues of a retired worker stay the worker's.
+            if is_leaked or (is_flow and flow.status.is_live):
+                yield KnownQueue(
+                    name=queue.name,
+                    owner_kind=OwnerKind.FLOW if is_flow else OwnerKind.SERVICE,
+                    owner=flow.id if is_flow or flow.worker_id is None else worker_name(flow.worker_id),
+                    arguments=queue_arguments(queue.properties),
+                    has_any_ttl=not is_flow,
+                    is_required=is_flow and flow.status is FlowStatus.ACTIVE,
+                    is_leaked=is_leaked,
+                )
+        for queue in flow.shared if is_flow and flow.status.is_live else ():
+            yield KnownQueue(
+                name=queue.name,
+                owner_kind=OwnerKind.FLOW,
+                owner=f"blueprint {flow.blueprint}",
+                arguments=queue_arguments(queue.properties),
+                is_required=flow.status is FlowStatus.ACTIVE,
+            )
 
 
 def recognize(name: str, names: QueueNames) -> KnownQueue | None:
@@ -72,7 +100,12 @@ def _ours(
 
 def _of_worker(worker_id: int, names: QueueNames) -> Iterable[KnownQueue]:
     for queue in queues_of_worker(worker_id, names.workers):
-        yield _of_service(queue, f"worker {worker_id}", names)
+        yield _of_service(queue, worker_name(worker_id), names)
+
+
+def worker_name(worker_id: int) -> str:
+    """As the owner of its queues."""
+    return f"worker {worker_id}"
 
 
 def _of_service(queue: OwnedQueue, owner: str, names: QueueNames, *, is_required: bool = False) -> KnownQueue:

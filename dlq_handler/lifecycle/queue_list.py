@@ -28,7 +28,7 @@ class QueueStatus(StrEnum):
     DIFFERS = "differs"
     """It exists with other arguments than its owner declares."""
     LEAKED = "leaked"
-    """Its flow has stopped, and the queue could not be deleted."""
+    """Its flow has stopped or its worker was retired, and the queue could not be deleted."""
     UNKNOWN = "unknown"
     """It is unknown whether it exists."""
 
@@ -92,7 +92,7 @@ def list_rows(
     by_name: dict[str, KnownQueue] = {}
     for queue in known:
         # A flow may have the queues of a worker: then it is their owner.
-        if queue.name not in by_name or queue.owner_kind is OwnerKind.FLOW:
+        if queue.name not in by_name or queue.owner_kind is OwnerKind.FLOW or queue.is_leaked:
             by_name[queue.name] = queue
     rows = [
         _row(by_name.get(name) or recognize(name), name, found.get(name, NOT_ASKED))
@@ -124,7 +124,7 @@ def _status(known: KnownQueue | None, found: FoundQueue) -> tuple[QueueStatus, s
             return (QueueStatus.MISSING if known and known.is_required else QueueStatus.ABSENT), None
         case True:
             if known is not None and known.is_leaked:
-                return QueueStatus.LEAKED, "its flow has stopped, and the queue could not be deleted"
+                return QueueStatus.LEAKED, "it could not be deleted when its flow stopped"
             difference = _difference(known, found.arguments)
             return (QueueStatus.DIFFERS if difference else QueueStatus.OK), difference
 

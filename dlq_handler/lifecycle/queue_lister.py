@@ -7,12 +7,19 @@ the broker's log: at most `MAX_REFUSALS` are asked, the other answers are unknow
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dlq_handler.broker.admin import queue_probe
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_probe import QueueCounts, QueueDeclaration
+from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
+from dlq_handler.host.worker import by_heartbeat
+from dlq_handler.host.workers_sql import read_workers
+from dlq_handler.lifecycle.flow import Flow
+from dlq_handler.lifecycle.flows_sql import list_flows
+from dlq_handler.lifecycle.known_queues import QueueNames, known_queues, queues_of_flows, recognize
 from dlq_handler.lifecycle.queue_list import FoundQueue, KnownQueue, QueueRow, list_rows
 from dlq_handler.workers.refusal_budget import MAX_PER_MINUTE
 
@@ -40,6 +47,27 @@ class QueueList:
     rows: tuple[QueueRow, ...]
     limits: tuple[str, ...] = ()
     """What could not be read, and why; empty: nothing."""
+
+
+async def list_all_queues(
+    database: Database, admin: AdminConnection, api: ManagementApi, names: QueueNames
+) -> QueueList:
+    """Raises `Unavailable` when the broker does not answer. Without the database owners are known by names alone."""
+    workers: Sequence[int] = ()
+    flows: Sequence[Flow] = ()
+    limits: list[str] = []
+    try:
+        async with database.transaction() as tx:
+            workers = by_heartbeat((await read_workers(tx)).values())
+        flows = await list_flows(database)
+    except Unavailable as error:
+        limits.append(
+            f"{error}; the queues of flows are unknown, and those of workers unless the broker lists them"
+        )
+    # Flows first: their number is small, and the budget of questions may not suffice for a whole fleet.
+    known = (*queues_of_flows(flows), *known_queues(names, workers))
+    found = await list_queues(admin, api, known, recognize=partial(recognize, names=names))
+    return replace(found, limits=(*limits, *found.limits))
 
 
 async def list_queues(

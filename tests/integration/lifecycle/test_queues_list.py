@@ -6,13 +6,17 @@ import pytest
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
+from dlq_handler.database.engine import Database
 from dlq_handler.host.owners import SYSTEM_QUEUES
+from dlq_handler.lifecycle import flows_sql
+from dlq_handler.lifecycle.flow import FlowStatus
 from dlq_handler.lifecycle.queue_list import KnownQueue, OwnerKind, QueueStatus
 from dlq_handler.lifecycle.queue_lister import MAX_REFUSALS, list_queues
 from sandbox.attune.topology import verify_redeclare
 from sandbox.servers.ports import free_port
 from tests.support.host_tables import Host
 from tests.support.sidecar import Command
+from tests.unit.lifecycle.builders import a_flow
 
 NO_API = f"http://guest:guest@127.0.0.1:{free_port()}"
 
@@ -103,7 +107,7 @@ async def test_without_the_database_the_broker_still_lists(command: Command, vho
     code, out, err = await sidecar.cli("queues", "list")
     assert code == 0
     assert "worker.7.packs" in out
-    assert "queues of workers are known only if the broker lists them" in err
+    assert "the queues of flows are unknown" in err
 
 
 async def test_without_the_broker_the_command_fails(command: Command) -> None:
@@ -111,6 +115,20 @@ async def test_without_the_broker_the_command_fails(command: Command) -> None:
     code, _, err = await sidecar.cli("queues", "list")
     assert code == 69
     assert "nothing listens there" in err
+
+
+async def test_the_queues_of_a_flow_belong_to_it(
+    command: Command, vhost: str, store: Database, link: AdminConnection
+) -> None:
+    await verify_redeclare(vhost, {7: 300_000})
+    async with store.transaction() as tx:
+        await flows_sql.add(tx, a_flow(id="orders", status=FlowStatus.ACTIVE))
+    async with link.channel("change the broker") as channel:
+        await channel.queue_delete("worker.7.packs")
+    rows = by_name(await command().cli_json("queues", "list"))
+    executions, packs = rows["worker.7.executions"], rows["worker.7.packs"]
+    assert (executions["owner_kind"], executions["owner"], executions["status"]) == ("flow", "orders", "ok")
+    assert (packs["owner"], packs["exists"], packs["status"]) == ("orders", False, "missing")
 
 
 @pytest.mark.parametrize("missing", [MAX_REFUSALS - 1, MAX_REFUSALS + 20])

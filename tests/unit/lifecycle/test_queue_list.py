@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from dlq_handler.host.owners import SYSTEM_QUEUES
-from dlq_handler.lifecycle.known_queues import known_queues, recognize
+from dlq_handler.lifecycle.flow import FlowKind, FlowStatus
+from dlq_handler.lifecycle.flow_blueprint import FlowQueue
+from dlq_handler.lifecycle.known_queues import known_queues, queues_of_flows, recognize
 from dlq_handler.lifecycle.queue_list import (
     FoundQueue,
     KnownQueue,
@@ -16,6 +18,7 @@ from dlq_handler.lifecycle.queue_list import (
     list_rows,
 )
 from dlq_handler.settings import Settings
+from tests.unit.lifecycle.builders import a_flow
 
 STOCK = {"x-dead-letter-exchange": "attune.dlx", "x-message-ttl": 300_000}
 
@@ -151,3 +154,43 @@ def test_a_host_with_another_dead_letter_exchange_declares_its_queues_with_it() 
 def test_a_queue_without_a_row_is_recognized_by_its_name(name: str, owner: str | None) -> None:
     [row] = list_rows([], {name: a_found_queue()}, partial(recognize, names=NAMES))
     assert row.owner == owner
+
+
+def rows_of_flow(**fields: Any) -> dict[str, QueueRow]:
+    """Beside the worker's own queues, as stock declares them."""
+    known = [*queues_of_flows([a_flow(**fields)]), *known_queues(NAMES, [7])]
+    found = {queue.name: a_found_queue(arguments=queue.arguments or {}) for queue in known}
+    return {row.name: row for row in list_rows(known, found)}
+
+
+@pytest.mark.parametrize("status", ["starting", "active", "stopping"])
+def test_a_live_flow_owns_its_queues(status: str) -> None:
+    row = rows_of_flow(id="orders", status=FlowStatus(status))["worker.7.executions"]
+    assert (row.owner_kind, row.owner, row.status) == ("flow", "orders", "ok")
+
+
+def test_a_stopped_flow_owns_only_what_it_could_not_delete() -> None:
+    rows = rows_of_flow(id="orders", status=FlowStatus.STOPPED, leaked=("worker.7.packs",))
+    packs, cancel = rows["worker.7.packs"], rows["worker.7.cancel"]
+    assert (packs.owner_kind, packs.owner, packs.status) == ("flow", "orders", "leaked")
+    assert (cancel.owner_kind, cancel.owner, cancel.status) == ("service", "worker 7", "ok")
+
+
+def test_a_retired_worker_keeps_its_queues_and_a_leaked_one_is_shown() -> None:
+    rows = rows_of_flow(kind=FlowKind.RETIREMENT, leaked=("worker.7.packs",))
+    packs, cancel = rows["worker.7.packs"], rows["worker.7.cancel"]
+    assert (packs.owner_kind, packs.owner, packs.status) == ("service", "worker 7", "leaked")
+    assert (cancel.owner_kind, cancel.owner, cancel.status) == ("service", "worker 7", "ok")
+
+
+@pytest.mark.parametrize(("status", "required"), [("active", True), ("starting", False), ("stopping", False)])
+def test_a_queue_of_an_active_flow_is_required(status: str, required: bool) -> None:
+    flow = a_flow(status=FlowStatus(status))
+    assert {queue.is_required for queue in queues_of_flows([flow])} == {required}
+
+
+def test_a_shared_queue_belongs_to_its_blueprint() -> None:
+    shared = FlowQueue(name="all.orders", exchange="orders", own_keys=("order.made",))
+    [*_, row] = queues_of_flows([a_flow(queues=(), shared=(shared,), blueprint="orders")])
+    assert (row.name, row.owner_kind, row.owner) == ("all.orders", "flow", "blueprint orders")
+    assert list(queues_of_flows([a_flow(queues=(), shared=(shared,), status=FlowStatus.STOPPED)])) == []
