@@ -110,13 +110,18 @@ async def flow_leader(settings: Settings, database: Database) -> AsyncIterator[N
             ),
             holder=holder,
         )
+        failed: Exception | None = None
         async with task_group() as services:
             for service in (state, leadership, runner):
                 services.create_task(service.run(stop))
             try:
                 yield
+            except Exception as error:  # noqa: BLE001  raised below: the services end in order, and give the lease up
+                failed = error
             finally:
                 stop.set()
+        if failed is not None:
+            raise failed
 
 
 async def follow(
