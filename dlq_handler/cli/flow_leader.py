@@ -116,7 +116,7 @@ async def flow_leader(settings: Settings, database: Database) -> AsyncIterator[N
                 services.create_task(service.run(stop))
             try:
                 yield
-            except Exception as error:  # noqa: BLE001  raised below: the services end in order, and give the lease up
+            except Exception as error:
                 failed = error
             finally:
                 stop.set()

@@ -41,8 +41,8 @@ COMPONENTS = {
     Component.EXECUTOR: "Executor",
 }
 
-# An operator's choice, and a problem that no execution depends on.
-_MILD = {Check.SHADOW_MODE, Check.UNUSABLE_LETTERS}
+# An operator's choice, and problems that no execution depends on.
+_MILD = {Check.SHADOW_MODE, Check.UNUSABLE_LETTERS, Check.FLOWS, Check.LEAKED_QUEUES}
 
 
 def state_of(diagnosis: Diagnosis) -> State:

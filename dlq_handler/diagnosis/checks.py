@@ -41,10 +41,14 @@ class Check(StrEnum):
     WORKER_QUEUE = "worker queue"
     WORKER_BACKLOG = "worker backlog"
     SYSTEM_QUEUES = "system queues"
+    RETURNED_WORKERS = "returned workers"
     COMPLETIONS = "completions"
     REQUESTS = "requests"
     PUBLISHING = "publishing"
     TIMEOUT_MONITOR = "timeout monitor"
+    FLOWS = "flows"
+    LEAKED_QUEUES = "leaked queues"
+    ORPHANED_QUEUES = "orphaned queues"
     UNUSABLE_LETTERS = "unusable letters"
     ATTUNE_MONITOR = "attune monitor"
     CLOCK = "clock"
@@ -73,6 +77,7 @@ class CheckInfo:
 
 _WORKERS_LIST = "dlq-handler workers list"
 _TOPOLOGY_CHECK = "dlq-handler topology check"
+_FLOWS_LIST = "dlq-handler flows list"
 
 INFOS: Mapping[Check, CheckInfo] = {
     Check.SETTINGS: CheckInfo(
@@ -202,6 +207,12 @@ INFOS: Mapping[Check, CheckInfo] = {
         command="dlq-handler queues list",
         anchor="system-queue-missing",
     ),
+    Check.RETURNED_WORKERS: CheckInfo(
+        component=Component.WORKERS,
+        headline="A worker returned and does not consume",
+        command=_WORKERS_LIST,
+        anchor="worker-returned-during-a-stop",
+    ),
     Check.COMPLETIONS: CheckInfo(
         component=Component.EXECUTOR,
         headline="Completion events are not consumed",
@@ -224,6 +235,26 @@ INFOS: Mapping[Check, CheckInfo] = {
         component=Component.DLQ_HANDLER,
         headline="No replica runs the timeout monitor",
         anchor="monitor-without-leader",
+    ),
+    Check.FLOWS: CheckInfo(
+        component=Component.DLQ_HANDLER,
+        headline="The stop of a flow waits",
+        command=_FLOWS_LIST,
+        anchor="a-stop-waits",
+        moves=True,
+    ),
+    Check.LEAKED_QUEUES: CheckInfo(
+        component=Component.BROKER,
+        headline="Queues of stopped flows still exist",
+        command=_FLOWS_LIST,
+        anchor="leaked-queues",
+        moves=True,
+    ),
+    Check.ORPHANED_QUEUES: CheckInfo(
+        component=Component.BROKER,
+        headline="Queues of workers that are gone exist",
+        command="dlq-handler queues orphans",
+        anchor="orphaned-queues",
     ),
     Check.UNUSABLE_LETTERS: CheckInfo(
         component=Component.SENDERS,

@@ -114,6 +114,8 @@ class ViewCollector:
             requests=broker.requests,
             system_queues=broker.system_queues,
             service_observations=database.service_observations,
+            flows=database.flows,
+            orphans=OFF,
         )
 
     async def gate(self) -> GateFact | Unknown:

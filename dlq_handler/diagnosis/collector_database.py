@@ -36,6 +36,8 @@ from dlq_handler.host.rights import Feature
 from dlq_handler.host.unscheduled_sql import count_requested
 from dlq_handler.host.worker import AvailabilityPolicy, RegisteredWorker
 from dlq_handler.host.workers_sql import list_workers
+from dlq_handler.lifecycle.flow_facts_sql import read_flows_fact
+from dlq_handler.lifecycle.flow_summary import FlowsFact
 from dlq_handler.safety import brake_sql as brake_store
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.options import MonitorOptions
@@ -60,6 +62,8 @@ class CollectorOptions:
     monitor: MonitorOptions
     is_shadow: bool
     attune_monitor_is_enabled: bool
+    acts_on_flows: bool = False
+    """dlq_handler.lifecycle.enabled."""
     features: Collection[Feature] = ()
     """Those that are enabled and need rights of their own."""
 
@@ -82,6 +86,7 @@ class DatabaseFacts:
     attune_monitor: AttuneMonitorFact | Unknown = WITHOUT_DATABASE
     service_observations: ServiceObservations | Unknown = WITHOUT_DATABASE
     probes: Sequence[Probe] | Unknown = WITHOUT_DATABASE
+    flows: FlowsFact | Unknown = WITHOUT_DATABASE
 
 
 async def collect_from_database(database: Database, options: CollectorOptions) -> DatabaseFacts:
@@ -124,6 +129,7 @@ async def _collect(database: Database, options: CollectorOptions) -> DatabaseFac
         letters=await answer_of(status_sql.unusable_letters(database, requests_queue=options.requests_queue)),
         service_observations=await answer_of(service_observations_sql.read_eventful(database)),
         probes=await answer_of(canary_store.read_probes(database, options.intake_queue)),
+        flows=await answer_of(read_flows_fact(database, is_enabled=options.acts_on_flows)),
     )
     if any(isinstance(getattr(facts, field.name), Unknown) for field in fields(facts)):
         # One missing table or right, or an outage that began in between? The second makes all answers unknown.

@@ -5,6 +5,7 @@ An unknown fact gives an unknown diagnosis, never ok. A check of a part that is 
 
 from dlq_handler.diagnosis import (
     check_attune,
+    check_flows,
     check_queues,
     check_replica,
     check_servers,
@@ -40,6 +41,10 @@ _CHECKS = (
     check_workers.hung,
     check_workers.queue,
     check_workers.backlog,
+    check_flows.returned_workers,
+    check_flows.stops,
+    check_flows.leaked_queues,
+    check_flows.orphans,
     check_attune.unusable_letters,
     check_attune.attune_monitor,
 )

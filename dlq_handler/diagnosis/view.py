@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from dlq_handler.host.worker import QueueObservation, RegisteredWorker, WorkerStatus
+from dlq_handler.lifecycle.flow_summary import FlowsFact
 from dlq_handler.safety.brake import BrakeView
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.options import BrakeOptions
@@ -190,6 +191,18 @@ class AttuneMonitorFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrphansFact:
+    """Queues of workers that are gone."""
+
+    queues: int
+    workers: int
+    ready: int | None
+    """Messages in them; None: unknown."""
+    limits: Sequence[str] = ()
+    """What could not be read, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedWorker:
     registered: RegisteredWorker
     standing: Standing
@@ -307,6 +320,9 @@ class View:
     system_queues: SystemQueues | Unknown = NOT_OBSERVED
     service_observations: ServiceObservations | Unknown = NOT_OBSERVED
     """What the leader has on record of queues without consumers."""
+    flows: FlowsFact | Unknown = NOT_OBSERVED
+    orphans: OrphansFact | Unknown | Off = NOT_OBSERVED
+    """OFF: a command observes, which does not count the queues of workers that are gone."""
     own: OwnFact | None = None
     """None: a command observes, which is no replica."""
 
@@ -363,6 +379,8 @@ def without_database(view: View, *, error: str, is_unreachable: bool, since: dat
         letters=WITHOUT_DATABASE,
         attune_monitor=WITHOUT_DATABASE,
         service_observations=WITHOUT_DATABASE,
+        flows=WITHOUT_DATABASE,
+        orphans=OFF if view.orphans == OFF else WITHOUT_DATABASE,
     )
 
 

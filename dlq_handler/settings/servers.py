@@ -114,5 +114,6 @@ def _options(settings: Settings) -> CollectorOptions:
         monitor=settings.dlq_handler.monitor,
         is_shadow=own.shadow.enabled,
         attune_monitor_is_enabled=settings.executor.enable_timeout_monitor,
+        acts_on_flows=own.lifecycle.enabled,
         features=settings.features,
     )

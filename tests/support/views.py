@@ -15,6 +15,7 @@ from dlq_handler.diagnosis.view import (
     LeaderFact,
     LettersFact,
     ObservedWorker,
+    OrphansFact,
     OutboxFact,
     QueueFact,
     RightsFact,
@@ -24,6 +25,8 @@ from dlq_handler.diagnosis.view import (
     View,
 )
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, RegisteredWorker, Worker, is_on_time
+from dlq_handler.lifecycle.flow import FlowStatus
+from dlq_handler.lifecycle.flow_summary import FlowsFact
 from dlq_handler.safety.brake import BrakeState, BrakeView
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.topology.canary import CanaryState, WorkerCanary
@@ -120,6 +123,8 @@ def facts() -> dict[str, Any]:
         "requests": a_queue("attune.execution.requests.queue"),
         "system_queues": SystemQueues(),
         "service_observations": ServiceObservations(observed_at=NOW, by_queue={}),
+        "flows": FlowsFact(is_enabled=True, counts=dict.fromkeys(FlowStatus, 0)),
+        "orphans": OrphansFact(queues=0, workers=0, ready=0),
     }
 
 
