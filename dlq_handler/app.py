@@ -201,6 +201,7 @@ class Replica:
         )
         self.metrics.read_services_from(self._diagnoser.count_services)
         self.metrics.read_system_queues_from(self._diagnoser.count_missing_queues)
+        self.metrics.read_flows_from(self._diagnoser.flow_figures)
 
         # Web.
         world = ui_world(

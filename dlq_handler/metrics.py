@@ -35,6 +35,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # ships without its 
 # Any sender can forge a reason; the label must not grow with what senders invent.
 OTHER_REASON = "other"
 PUBLISH_OUTCOMES = ("confirmed", "unroutable", "refused", "unknown", "withheld")
+ARCHIVE_RECORDS = ("recorded", "counted")
 LINKS = ("database", "intake", "publisher", "topology")
 
 _LATENCY_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
@@ -66,6 +67,21 @@ class LabelValues:
     availabilities: Collection[str]
     service_findings: Collection[str]
     canary_states: Collection[str]
+    flow_statuses: Collection[str]
+    flow_steps: Collection[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowFigures:
+    """Of flows, and of queues of workers that are gone; None: unknown."""
+
+    flows: Mapping[str, int] | None = None
+    """By status."""
+    step_seconds: Mapping[str, float] | None = None
+    leaked: int | None = None
+    archived: int | None = None
+    archived_beyond_limit: int | None = None
+    orphans: int | None = None
 
 
 class Metrics:
@@ -82,12 +98,14 @@ class Metrics:
         self._create_workers()
         self._create_timeouts()
         self._create_canaries()
+        self._create_flows()
         self._create_process()
         self.read_brake_from(state=lambda: None, ended_last_minute=lambda: None)
         self.read_gate_from(dict[str, bool | None])
         self.set_workers(None)
         self.read_services_from(dict[str, int | None])
         self.set_canaries(None)
+        self.read_flows_from(FlowFigures)
 
     def _create_dead_letters(self) -> None:
         self._letters = self._counter(
@@ -259,6 +277,31 @@ class Metrics:
             "Canaries received from the intake queue; they are not counted as dead letters.",
         )
 
+    def _create_flows(self) -> None:
+        self._flows = self._gauge(
+            "flows",
+            "Flows and retirements of worker queues, by status (NaN: unknown). Records of completed stops are deleted "
+            "by retention.",
+            status=self._values.flow_statuses,
+        )
+        self._flow_step_seconds = self._gauge(
+            "flow_step_seconds",
+            "For each step of a stop the longest time that a flow has been in it; 0: none is (NaN: unknown).",
+            step=self._values.flow_steps,
+        )
+        self._queues_leaked = self._optional_gauge(
+            "queues_leaked", "Queues of stopped flows that could not be deleted (NaN: unknown)."
+        )
+        self._archived = self._gauge(
+            "flow_messages_archived",
+            "Messages that the stops on record took from queues whose contents are archived: recorded, or beyond the "
+            "limit only counted (NaN: unknown).",
+            record=ARCHIVE_RECORDS,
+        )
+        self._queues_orphaned = self._optional_gauge(
+            "queues_orphaned", "Queues of workers that are gone, which Attune never deletes (NaN: unknown)."
+        )
+
     def _create_process(self) -> None:
         self.ready = self._gauge("ready", "1 while /readyz answers 200.")
         self._reconnects = self._counter(
@@ -300,8 +343,8 @@ class Metrics:
         self._outbox_oldest.set(oldest_age_seconds)
         self._outbox_unroutable.set(unroutable)
 
-    # The answers of brake, gate and services change as time passes, also while a query hangs that would report the
-    # change. So each scrape reads them.
+    # The answers of brake, gate, services and flows change as time passes, also while a query hangs that would report
+    # the change. So each scrape reads them.
 
     def read_brake_from(
         self, *, state: Callable[[], int | None], ended_last_minute: Callable[[], int | None]
@@ -341,6 +384,17 @@ class Metrics:
         _set_all(self._canary_workers, self._values.canary_states, counts)
         self._canary_age.set(oldest_age_seconds)
         self._canary_seconds.set(slowest_seconds)
+
+    def read_flows_from(self, read: Callable[[], FlowFigures]) -> None:
+        _read_from(self._flows, self._values.flow_statuses, lambda: read().flows or {})
+        _read_from(self._flow_step_seconds, self._values.flow_steps, lambda: read().step_seconds or {})
+        self._queues_leaked.set_function(lambda: _or_nan(read().leaked))
+        self._queues_orphaned.set_function(lambda: _or_nan(read().orphans))
+        _read_from(
+            self._archived,
+            ARCHIVE_RECORDS,
+            lambda: dict(zip(ARCHIVE_RECORDS, (read().archived, read().archived_beyond_limit), strict=True)),
+        )
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)

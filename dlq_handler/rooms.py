@@ -17,6 +17,7 @@ from dlq_handler.history.retention import RetentionStep
 from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.lifecycle import flows_sql
+from dlq_handler.lifecycle.flow import FlowStatus, Step
 from dlq_handler.metrics import LabelValues, Metrics
 from dlq_handler.operations import audit_sql
 from dlq_handler.safety.gate import GateCause
@@ -41,6 +42,8 @@ LABEL_VALUES = LabelValues(
     availabilities=tuple(Availability),
     service_findings=tuple(ServiceFinding),
     canary_states=tuple(CanaryState),
+    flow_statuses=tuple(FlowStatus),
+    flow_steps=tuple(Step),
 )
 
 

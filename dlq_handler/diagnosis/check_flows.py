@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from dlq_handler.diagnosis.checks import Check
 from dlq_handler.diagnosis.diagnosis import Diagnosis, ok, problem, unknown
-from dlq_handler.diagnosis.view import OFF, ObservedWorker, Unknown, View
+from dlq_handler.diagnosis.view import OFF, ObservedWorker, OrphansFact, Unknown, View
 from dlq_handler.lifecycle.flow import FlowStatus
 from dlq_handler.lifecycle.flow_summary import FlowNote, FlowsFact
+from dlq_handler.metrics import FlowFigures
 
 _SHOWN = 5
 
@@ -121,6 +122,22 @@ def orphans(view: View) -> Diagnosis | None:
         f"{fact.queues:,} queue(s) of {workers} gone hold {messages}. Attune never deletes them.",
         evidence=fact.limits,
         action="List them with `dlq-handler queues orphans`, retire them with `dlq-handler queues retire --all --yes`.",
+    )
+
+
+def flow_figures(view: View) -> FlowFigures:
+    """For the metrics."""
+    flows, orphaned = view.flows, view.orphans
+    orphans = orphaned.queues if isinstance(orphaned, OrphansFact) else None
+    if isinstance(flows, Unknown):
+        return FlowFigures(orphans=orphans)
+    return FlowFigures(
+        flows={status.value: flows.counts.get(status, 0) for status in FlowStatus},
+        step_seconds={step.value: seconds for step, seconds in flows.step_seconds(view.at).items()},
+        leaked=flows.leaked,
+        archived=flows.archived,
+        archived_beyond_limit=flows.archived_beyond_limit,
+        orphans=orphans,
     )
 
 

@@ -22,6 +22,7 @@ from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.diagnosis import diagnoses_sql as store
 from dlq_handler.diagnosis import shared_view_sql
 from dlq_handler.diagnosis.answer import answer_of
+from dlq_handler.diagnosis.check_flows import flow_figures
 from dlq_handler.diagnosis.check_queues import count_missing_queues
 from dlq_handler.diagnosis.check_replica import Lacks, Patience
 from dlq_handler.diagnosis.check_services import ServiceFinding, count_services
@@ -46,6 +47,7 @@ from dlq_handler.diagnosis.view import (
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import DIAGNOSIS_CHANGED, Topic
 from dlq_handler.loop import every, pause_after
+from dlq_handler.metrics import FlowFigures
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability
@@ -120,7 +122,7 @@ class Diagnoser:
             )
             return replace(seen, view=view, diagnoses=dated(diagnose(view), self._beginnings, at=seen.at)[0])
         age = monotonic_seconds() - seen.taken_at
-        if age <= max(TOO_OLD_SECONDS, shared_view_sql.VALID_INTERVALS * self._pause_seconds):
+        if age <= self._valid_seconds:
             return self._with_current_brake(seen)
         why = f"the last observation was {in_units(age)} ago; the log of {self._replica} gives the reason"
         view = outdated(seen.view, why)
@@ -129,6 +131,10 @@ class Diagnoser:
     @latest.setter
     def latest(self, seen: Observed | None) -> None:
         self._latest = seen
+
+    @property
+    def _valid_seconds(self) -> float:
+        return max(TOO_OLD_SECONDS, shared_view_sql.VALID_INTERVALS * self._pause_seconds)
 
     def _with_current_brake(self, seen: Observed) -> Observed:
         """The brake is read every two seconds: a page must not show a trip, or a release, an interval late."""
@@ -149,6 +155,14 @@ class Diagnoser:
         """Queues of the host's services that do not exist, as last observed; None: unknown."""
         seen = self.latest
         return None if seen is None else count_missing_queues(seen.view)
+
+    def flow_figures(self) -> FlowFigures:
+        """For the metrics, as last observed. A scrape asks for each series: nothing is diagnosed for it."""
+        seen = self._latest
+        if seen is None or self._database.outage is not None:
+            return FlowFigures()
+        is_valid = monotonic_seconds() - seen.taken_at <= self._valid_seconds
+        return flow_figures(seen.view) if is_valid else FlowFigures()
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self._paced, stop, name="diagnoser")
