@@ -207,6 +207,7 @@ class Replica:
         world = ui_world(
             settings,
             connections=connections,
+            main_database=self.database,
             workers=self._worker_queues,
             link=self.link,
             consumer=self._consumer,
