@@ -58,7 +58,9 @@ def ui_world(
     reprocessor: Reprocessor,
     diagnoser: Diagnoser,
 ) -> UiWorld:
-    """`connections`: the limit of the listener. `main_database` belongs to the loop of the other services. Of the diagnoser only the last view is read."""
+    """`connections`: the limit of the listener. `main_database` belongs to the loop of the other services. Of the
+    diagnoser only the last view is read.
+    """
     own, database = settings.dlq_handler, ui_database_of(settings)
     services = Services(
         loop=OtherLoop(),
@@ -92,6 +94,7 @@ def ui_world(
         most_streams=min(MOST_STREAMS, connections // 2),
         searches=SearchTurns(max(1, own.ui.pool_size - 1)),
         is_shadow=settings.is_shadow,
+        lifecycle_enabled=own.lifecycle.enabled,
         worker_queues=settings.worker_queues,
     )
 

@@ -41,7 +41,7 @@ class StartAsk(Shape):
 
     id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     blueprint: Word
-    params: Annotated[dict[Word, Word], Field(max_length=MOST_PARAMS)] = {}
+    params: Annotated[dict[Word, Word], Field(default_factory=dict, max_length=MOST_PARAMS)]
     comment: Comment = Field(description="Why; it stands in the audit.")
 
 

@@ -1,8 +1,8 @@
 """Everything that the routes of the ui listener use, gathered once.
 
 Routes read the database through the statements of each room and the last observation through the diagnoser. They change
-something through `operating` and `flow_operations` alone. Services of the other event loop, which owns their connections, are called through
-`Services`.
+something through `operating` and `flow_operations` alone. Services of the other event loop, which owns their
+connections, are called through `Services`.
 """
 
 import asyncio
@@ -163,6 +163,8 @@ class UiWorld:
     warning_rate: float = 10.0
     """Dead letters a minute beyond which the chart and the alert warn."""
     is_shadow: bool = False
+    lifecycle_enabled: bool = False
+    """Flows are started, stopped and deleted."""
     worker_queues: WorkerQueueNames = field(default_factory=WorkerQueueNames)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the replica stops: open streams must not delay it."""
