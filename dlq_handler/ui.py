@@ -81,7 +81,11 @@ def ui_world(
         # Shadow mode reprocesses nothing.
         operating=Operations(database, None if settings.is_shadow else services),
         flow_operations=FlowOperations(
-            database, own.lifecycle, settings.flow_blueprints, names=settings.worker_queues
+            database,
+            own.lifecycle,
+            settings.flow_blueprints,
+            names=settings.worker_queues,
+            is_shadow=settings.is_shadow,
         ),
         services=services,
         brake_policy=settings.dlq_handler.brake,

@@ -58,6 +58,7 @@ def operations_of(settings: Settings, database: Database) -> FlowOperations:
         settings.dlq_handler.lifecycle,
         settings.flow_blueprints,
         names=settings.worker_queues,
+        is_shadow=settings.is_shadow,
     )
 
 

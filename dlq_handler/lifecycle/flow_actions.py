@@ -25,6 +25,8 @@ from dlq_handler.database.transaction import Transaction
 from dlq_handler.dead_letters.queue_emptier import Drained, Note
 from dlq_handler.errors import BrokerRightsMissing, Contended, Unavailable
 from dlq_handler.health import bounded
+from dlq_handler.history import event as events
+from dlq_handler.history import events_sql
 from dlq_handler.host import worker_lifecycle_sql
 from dlq_handler.lifecycle import changes, flows_sql
 from dlq_handler.lifecycle import next_step as steps
@@ -353,6 +355,15 @@ class FlowActions:
     async def _save(self, tx: Transaction, flow: Flow) -> Flow:
         if not await flows_sql.save(tx, flow):
             raise FlowChanged
+        # Late in the transaction: transactions that add an event wait for each other.
+        await events_sql.record_event(
+            tx,
+            topic=events.Topic.FLOWS,
+            kind=events.FLOW_CHANGED,
+            subject=flow.id,
+            detail=flow.status if flow.step is None else f"{flow.status}, step {flow.step}",
+            replica=self.holder.partition(" ")[0],
+        )
         return replace(flow, version=flow.version + 1)
 
     @asynccontextmanager

@@ -51,8 +51,10 @@ class FlowOperations:
         blueprints: Mapping[str, FlowBlueprint],
         *,
         names: WorkerQueueNames,
+        is_shadow: bool = False,
     ) -> None:
         self._database, self._options, self._blueprints, self._names = database, options, blueprints, names
+        self._is_shadow = is_shadow
 
     async def start(
         self,
@@ -147,6 +149,8 @@ class FlowOperations:
         return FlowWish(operation_id=operation_id, flow=flow)
 
     def _check_enabled(self) -> None:
+        if self._is_shadow:
+            raise Impossible("in shadow mode no queue is changed, so no flow is started or stopped")
         if not self._options.enabled:
             raise Impossible(
                 "dlq_handler.lifecycle.enabled is false, so no flow is started or stopped; set it to true on every "
