@@ -18,7 +18,8 @@ from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.lifecycle import flows_sql
 from dlq_handler.lifecycle.flow import FlowStatus, Step
-from dlq_handler.metrics import LabelValues, Metrics
+from dlq_handler.metric_values import LabelValues
+from dlq_handler.metrics import Metrics
 from dlq_handler.operations import audit_sql
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts import decisions_sql

@@ -7,7 +7,7 @@ from dlq_handler.diagnosis.diagnosis import Diagnosis, ok, problem, unknown
 from dlq_handler.diagnosis.view import OFF, ObservedWorker, OrphansFact, Unknown, View
 from dlq_handler.lifecycle.flow import FlowStatus
 from dlq_handler.lifecycle.flow_summary import FlowNote, FlowsFact
-from dlq_handler.metrics import FlowFigures
+from dlq_handler.metric_values import FlowFigures
 
 _SHOWN = 5
 

@@ -15,7 +15,8 @@ from dlq_handler.diagnosis import (
 from dlq_handler.diagnosis.check_doctor import examine
 from dlq_handler.diagnosis.checks import Check
 from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, in_order
-from dlq_handler.diagnosis.view import DoctorFacts, View
+from dlq_handler.diagnosis.doctor_facts import DoctorFacts
+from dlq_handler.diagnosis.view import View
 
 _CHECKS = (
     check_servers.database,

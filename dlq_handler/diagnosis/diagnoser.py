@@ -47,7 +47,7 @@ from dlq_handler.diagnosis.view import (
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import DIAGNOSIS_CHANGED, Topic
 from dlq_handler.loop import every, pause_after
-from dlq_handler.metrics import FlowFigures
+from dlq_handler.metric_values import FlowFigures
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability

@@ -16,7 +16,6 @@ from dlq_handler.safety.brake import BrakeView
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.topology.canary import WorkerCanary
-from dlq_handler.topology.canary_run import CanaryRunReport
 from dlq_handler.topology.check import CheckedTopology
 from dlq_handler.topology.consumers import Consumers
 from dlq_handler.topology.system_queues import SystemQueues
@@ -333,33 +332,6 @@ class View:
     @property
     def has_broker(self) -> bool:
         return isinstance(self.broker, BrokerFact) and self.broker.error is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockFact:
-    """The difference of a clock from the database's."""
-
-    ahead_seconds: float
-    error_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorFacts:
-    """What only `doctor` examines, beside the view."""
-
-    warnings: Sequence[str] = ()
-    """Of the settings."""
-    host_schema: str
-    missing_of_host: Sequence[str] | Unknown = NOT_OBSERVED
-    missing_broker_rights: Sequence[str] | Unknown = NOT_OBSERVED
-    clock: ClockFact | Unknown = NOT_OBSERVED
-    broker_clock: ClockFact | Unknown = NOT_OBSERVED
-    restarts: str | Unknown | None = NOT_OBSERVED
-    """Why restarts of workers cannot be detected; None: they can."""
-    reconnects: bool = False
-    """Workers reconnect, by the settings: a new connection is no new process."""
-    run_limit_seconds: float
-    canary: CanaryRunReport | Off = OFF
 
 
 def without_database(view: View, *, error: str, is_unreachable: bool, since: datetime | None) -> View:

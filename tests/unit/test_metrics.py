@@ -8,7 +8,8 @@ from prometheus_client import CollectorRegistry
 
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.diagnosis.check_services import ServiceFinding
-from dlq_handler.metrics import LINKS, OTHER_REASON, PUBLISH_OUTCOMES, FlowFigures, Metrics
+from dlq_handler.metric_values import OTHER_REASON, FlowFigures
+from dlq_handler.metrics import LINKS, PUBLISH_OUTCOMES, Metrics
 from dlq_handler.rooms import LABEL_VALUES, new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.topology.canary import CanaryState

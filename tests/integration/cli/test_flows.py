@@ -127,5 +127,5 @@ async def test_what_cannot_be_started_or_stopped_is_said(sidecar: SidecarProcess
     ):
         code, _, err = await sidecar.cli(*words)
         assert (code, text in err) == (1, True), err
-    for words in ((*START, "--param", "id=8"), (*START[:-1], "7")):
-        assert (await sidecar.cli(*words))[0] == 2
+    for mistyped in ((*START, "--param", "id=8"), (*START[:-1], "7")):
+        assert (await sidecar.cli(*mistyped))[0] == 2
