@@ -40,6 +40,7 @@ from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import database_of
+from dlq_handler.settings.orphans import orphan_finder_of
 from dlq_handler.settings.servers import broker_of, management_api_of, view_collector
 from dlq_handler.timeouts.reconciler import SlotWatch
 from dlq_handler.topology.canary_sender import CanarySender
@@ -186,6 +187,7 @@ class Replica:
                 queues=self._queues,
                 observer=self._worker_queues,
                 source=self._consumer,
+                orphans=orphan_finder_of(settings, self.database, self._queues),
             ),
             leadership=self._leadership,
             replica=settings.replica,

@@ -10,6 +10,7 @@ from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_table, print_warning
+from dlq_handler.cli.queues_orphans import orphans, retire
 from dlq_handler.lifecycle.queue_list import QueueRow, QueueStatus
 from dlq_handler.lifecycle.queue_lister import QueueList, list_all_queues
 from dlq_handler.settings import Settings
@@ -17,6 +18,8 @@ from dlq_handler.settings.databases import open_database
 from dlq_handler.settings.servers import broker_of, management_api_of
 
 app = typer.Typer(no_args_is_help=True)
+app.command("orphans")(orphans)
+app.command("retire")(retire)
 
 _UNKNOWN = "?"
 _COLUMNS = ("NAME", "OWNED BY", "OWNER", "EXISTS", "READY", "CONSUMERS", "STATUS")

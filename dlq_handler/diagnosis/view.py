@@ -321,7 +321,7 @@ class View:
     """What the leader has on record of queues without consumers."""
     flows: FlowsFact | Unknown = NOT_OBSERVED
     orphans: OrphansFact | Unknown | Off = NOT_OBSERVED
-    """OFF: a command observes, which does not count the queues of workers that are gone."""
+    """OFF: not counted, because a command observes, or heartbeats have not been read for long enough yet."""
     own: OwnFact | None = None
     """None: a command observes, which is no replica."""
 

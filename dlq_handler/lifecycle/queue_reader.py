@@ -6,6 +6,7 @@ leaves error lines in the log of the broker. Reads only.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -62,11 +63,9 @@ class QueueReader:
     async def _read(self) -> ReadQueues:
         listed = await self._list()
         flows: Sequence[Flow] = ()
-        try:
+        # The limits of the list say that the database does not answer.
+        with suppress(Unavailable):
             flows = await list_flows(self._database)
-        except Unavailable:
-            # The limits of the list say so.
-            pass
         return ReadQueues(
             rows=listed.rows,
             limits=listed.limits,

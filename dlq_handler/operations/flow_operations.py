@@ -66,7 +66,7 @@ class FlowOperations:
         comment: str | None = None,
     ) -> FlowWish:
         """The record is `starting` now. Wait until it is `active`, or `stopped` with an error."""
-        self._check_enabled()
+        self.check_enabled()
         async with self._database.transaction() as tx:
             try:
                 flow = await wishes.wish_start(
@@ -88,7 +88,7 @@ class FlowOperations:
         self, actor: Actor, flow_id: str, *, comment: str | None = None, version: str | None = None
     ) -> FlowWish:
         """`version` None: any state."""
-        self._check_enabled()
+        self.check_enabled()
         async with self._database.transaction() as tx:
             seen = await flows_sql.read_flow(tx, flow_id)
             if seen is not None and version is not None and version != flow_version(seen):
@@ -107,7 +107,7 @@ class FlowOperations:
         self, actor: Actor, worker_ids: Sequence[int], *, comment: str | None = None
     ) -> RetirementWishes:
         """The caller has decided that these workers are gone; the stop itself checks it again."""
-        self._check_enabled()
+        self.check_enabled()
         flows: list[Flow] = []
         refused: dict[int, str] = {}
         async with self._database.transaction() as tx:
@@ -148,7 +148,8 @@ class FlowOperations:
         )
         return FlowWish(operation_id=operation_id, flow=flow)
 
-    def _check_enabled(self) -> None:
+    def check_enabled(self) -> None:
+        """Raises `Impossible`."""
         if self._is_shadow:
             raise Impossible("in shadow mode no queue is changed, so no flow is started or stopped")
         if not self._options.enabled:

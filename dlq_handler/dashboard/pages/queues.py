@@ -80,9 +80,11 @@ def queue_line(row: QueueRow, found: ReadQueues | None) -> QueueLine:
 
 
 def _href(row: QueueRow) -> str | None:
-    kind, _, name = (row.owner or "").partition(" ")
-    if kind == "flow" and row.owner_kind is OwnerKind.FLOW:
-        return f"/flows/{name}"
+    owner = row.owner or ""
+    if row.owner_kind is OwnerKind.FLOW:
+        # A shared queue belongs to a blueprint.
+        return None if " " in owner else f"/flows/{owner}"
+    kind, _, name = owner.partition(" ")
     return f"/workers/{name}" if kind == "worker" and name.isdecimal() else None
 
 

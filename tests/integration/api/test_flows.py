@@ -113,7 +113,7 @@ async def test_queues_are_listed_with_their_owners(ui_store: Database, limits: t
     row = QueueRow(
         name="worker.7.executions",
         owner_kind=OwnerKind.FLOW,
-        owner="flow w7",
+        owner="w7",
         exists=True,
         arguments={"x-message-ttl": 300_000},
         ready=3,
@@ -129,6 +129,6 @@ async def test_queues_are_listed_with_their_owners(ui_store: Database, limits: t
         found = (await client.get(f"{BASE}queues")).json()
     assert found["limits"] == list(limits)
     [one] = found["queues"]
-    assert (one["name"], one["owner_kind"], one["owner"]) == ("worker.7.executions", "flow", "flow w7")
+    assert (one["name"], one["owner_kind"], one["owner"]) == ("worker.7.executions", "flow", "w7")
     assert (one["exists"], one["ready"], one["status"]) == (True, 3, "ok")
     assert one["arguments"] == {"x-message-ttl": 300_000}

@@ -100,7 +100,7 @@ async def test_the_figures_of_an_outage_are_kept(store: Database) -> None:
 ROW = QueueRow(
     name="worker.7.executions",
     owner_kind=OwnerKind.FLOW,
-    owner="flow w7",
+    owner="w7",
     exists=True,
     arguments={},
     ready=3,
