@@ -176,7 +176,6 @@ class Replica:
         self._reprocessor = Reprocessor(self.database, self._writer, self._letter_recorder)
 
         # Diagnosis.
-        interval_seconds = own.ui.refresh_seconds
         self._diagnoser = Diagnoser(
             self.database,
             view_collector(
@@ -192,14 +191,14 @@ class Replica:
             leadership=self._leadership,
             replica=settings.replica,
             patience=Patience.of(
-                interval_seconds=interval_seconds,
+                interval_seconds=own.ui.refresh_seconds,
                 backoff_seconds=Backoff().most_seconds,
                 lease_seconds=LEASE_SECONDS + RENEW_SECONDS,
             ),
             source=self._consumer,
             publisher=self.publisher,
             brake=self._brake,
-            interval_seconds=interval_seconds,
+            interval_seconds=own.ui.refresh_seconds,
         )
         self.metrics.read_services_from(self._diagnoser.count_services)
         self.metrics.read_system_queues_from(self._diagnoser.count_missing_queues)
@@ -300,10 +299,7 @@ class Replica:
                 worker_watch=self._worker_watch,
             ),
             DatabaseWatch(
-                self.database,
-                readiness=self.readiness,
-                metrics=self.metrics,
-                features=settings.features,
+                self.database, readiness=self.readiness, metrics=self.metrics, features=settings.features
             ),
             RetentionRunner(self.database, settings.retention, RETENTION_STEPS),
             SlotWatch(self.database, own.monitor, self.metrics),
