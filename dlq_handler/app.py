@@ -16,6 +16,8 @@ from dlq_handler.dashboard.site import Site
 from dlq_handler.database.leadership import LEASE_SECONDS, RENEW_SECONDS, Leadership
 from dlq_handler.dead_letters.drain import QueueDrainer
 from dlq_handler.dead_letters.intake import DeadLetterConsumers, DeadLetterIntake
+from dlq_handler.dead_letters.letter import DeadLetter
+from dlq_handler.dead_letters.record import Entry
 from dlq_handler.dead_letters.recorder import DeferringRecorder, LetterRecorder
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.diagnosis.ask_replica import OwnGate
@@ -29,6 +31,7 @@ from dlq_handler.health import Readiness
 from dlq_handler.history.recorder import HistoryRecorder
 from dlq_handler.history.retention import RetentionRunner
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
+from dlq_handler.lifecycle_services import flow_services, retired_queue_services
 from dlq_handler.loop import Backoff, LoopWatch, Service
 from dlq_handler.rooms import RETENTION_STEPS, new_metrics
 from dlq_handler.safety.brake_service import Brake
@@ -36,6 +39,7 @@ from dlq_handler.safety.gate_service import Gate
 from dlq_handler.safety.state_reader import StateReader
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import database_of
+from dlq_handler.settings.orphans import orphan_finder_of
 from dlq_handler.settings.servers import broker_of, management_api_of, view_collector
 from dlq_handler.timeout_services import timeout_services
 from dlq_handler.timeouts.reconciler import SlotWatch
@@ -59,7 +63,7 @@ class Replica:
 
     def __init__(self, settings: Settings) -> None:
         own, holder = settings.dlq_handler, settings.new_lease_holder()
-        self.settings = settings
+        self.settings, self._holder = settings, holder
         self.readiness, self.metrics = Readiness(), new_metrics()
         self.metrics.ready.set_function(lambda: float(self.readiness.is_ready))
         # First: a port that is taken ends the start before anything else is opened.
@@ -168,7 +172,6 @@ class Replica:
         self._reprocessor = Reprocessor(self.database, self._writer, self._letter_recorder)
 
         # Diagnosis.
-        interval_seconds = own.ui.refresh_seconds
         self._diagnoser = Diagnoser(
             self.database,
             view_collector(
@@ -179,11 +182,12 @@ class Replica:
                 queues=self._queues,
                 observer=self._worker_queues,
                 source=self._consumer,
+                orphans=orphan_finder_of(settings, self.database, self._queues),
             ),
             leadership=self._leadership,
             replica=settings.replica,
             patience=Patience.of(
-                interval_seconds=interval_seconds,
+                interval_seconds=own.ui.refresh_seconds,
                 backoff_seconds=Backoff().most_seconds,
                 lease_seconds=LEASE_SECONDS + RENEW_SECONDS,
             ),
@@ -192,14 +196,17 @@ class Replica:
             brake=self._brake,
             gate=self._gate,
             readiness=self.readiness,
-            interval_seconds=interval_seconds,
+            interval_seconds=own.ui.refresh_seconds,
         )
         self.metrics.read_services_from(self._diagnoser.count_services)
+        self.metrics.read_system_queues_from(self._diagnoser.count_missing_queues)
+        self.metrics.read_flows_from(self._diagnoser.flow_figures)
 
         # Web.
         world = ui_world(
             settings,
             connections=connections,
+            main_database=self.database,
             workers=self._worker_queues,
             link=self.link,
             consumer=self._consumer,
@@ -231,8 +238,30 @@ class Replica:
             self.keeper,
             *self._intake(),
             watch,
+            *retired_queue_services(
+                self.settings,
+                self.link,
+                consumers=self._consumers,
+                ender=self._letters,
+                deferring=self._deferring(),
+                writer=self._writer,
+                readiness=self.readiness,
+                metrics=self.metrics,
+            ),
             *reprocessor,
             self._leadership,
+            *flow_services(
+                self.settings,
+                self.database,
+                self._address,
+                leadership=self._leadership,
+                gate=self._gate,
+                writer=self._writer,
+                recorder=self._letter_recorder,
+                consumers=self._consumers,
+                holder=self._holder,
+                queues=self._queues,
+            ),
             *self._timeouts(),
             *self._drain(),
             *self._canaries(watch),
@@ -268,7 +297,9 @@ class Replica:
                 decided=lambda: self._letter_recorder.recorded,
                 worker_watch=self._worker_watch,
             ),
-            DatabaseWatch(self.database, readiness=self.readiness, metrics=self.metrics),
+            DatabaseWatch(
+                self.database, readiness=self.readiness, metrics=self.metrics, features=settings.features
+            ),
             RetentionRunner(self.database, settings.retention, RETENTION_STEPS),
             SlotWatch(self.database, own.monitor, self.metrics),
             LoopWatch(self.metrics, self.readiness.liveness),
@@ -281,10 +312,6 @@ class Replica:
             self.readiness.report("consumer", ok=True, detail="none: dead_letter.enabled is false")
             return []
         canaries = CanaryRecorder(self.database, queue=self._consumer.queue, replica=settings.replica)
-        recorder = DeferringRecorder(
-            settings.record_options, self.metrics, after_deliveries=own.intake.defer_after_deliveries
-        )
-        deferring = Ender(self.database, RecordsWriter(), recorder, own.batch.size)
         return [
             DeadLetterIntake(
                 self._consumer,
@@ -295,9 +322,16 @@ class Replica:
                 readiness=self.readiness,
                 metrics=self.metrics,
                 # A copy that the broker drops is no loss, so shadow mode defers none.
-                deferring=None if settings.is_shadow else (recorder, deferring),
+                deferring=None if settings.is_shadow else self._deferring(),
             )
         ]
+
+    def _deferring(self) -> tuple[DeferringRecorder, Ender[DeadLetter, Entry]]:
+        own = self.settings.dlq_handler
+        recorder = DeferringRecorder(
+            self.settings.record_options, self.metrics, after_deliveries=own.intake.defer_after_deliveries
+        )
+        return recorder, Ender(self.database, RecordsWriter(), recorder, own.batch.size)
 
     def _drain(self) -> Sequence[Service]:
         """Shadow mode takes no message from a worker's queue."""

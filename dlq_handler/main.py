@@ -30,6 +30,8 @@ _COMMANDS = {
     "letters": _Command("cli.letters:app", "Dead letters on record."),
     "executions": _Command("cli.executions:app", "Executions, and what happened to them."),
     "workers": _Command("cli.workers:app", "Workers, their heartbeats and their queues."),
+    "queues": _Command("cli.queues:app", "Queues, and who owns each of them."),
+    "flows": _Command("cli.flows:app", "Flows: queues that dlq-handler creates, stops and deletes together."),
     "brake": _Command("cli.brake:app", "The brake (circuit breaker), which stops a mass failure."),
     "canary": _Command("cli.canary:app", "Canaries, which test the dead-letter route without an execution."),
     "topology": _Command("cli.topology:app", "Exchanges, queues and bindings on the route of a dead letter."),

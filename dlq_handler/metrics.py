@@ -9,9 +9,7 @@ shared state are exported by every replica: aggregate with max.
 Never: imports a room (the label values are passed to `Metrics`), or asks a server during a scrape.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from prometheus_client import (
@@ -26,46 +24,23 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from dlq_handler import __version__
+from dlq_handler.gauges import OptionalGauge, or_nan, read_from, set_all, with_all
+from dlq_handler.metric_values import OTHER_REASON, FlowFigures, LabelValues
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # The time of creation would add one series for every counter and label, and has no use.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # ships without its annotation
 
-# Any sender can forge a reason; the label must not grow with what senders invent.
-OTHER_REASON = "other"
 PUBLISH_OUTCOMES = ("confirmed", "unroutable", "refused", "unknown", "withheld")
+ARCHIVE_RECORDS = ("recorded", "counted")
 LINKS = ("database", "intake", "publisher", "topology")
 
 _LATENCY_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 _LAG_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _BATCH_BUCKETS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000)
 
-Labelled = TypeVar("Labelled", Counter, Gauge)
 Label = TypeVar("Label", bound=str)
-
-
-class OptionalGauge(Gauge):
-    """A gauge whose value may be unknown: None, exported as NaN."""
-
-    def set(self, value: float | None) -> None:
-        super().set(_or_nan(value))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelValues:
-    """The label values that rooms define."""
-
-    reasons: Collection[str]
-    """Other reasons are counted as `OTHER_REASON`."""
-    outcomes: Collection[str]
-    stale_outcomes: Collection[tuple[str, str]]
-    """Original status and outcome. Not all combinations exist: each status has one end, and one failure."""
-    reconcile_findings: Collection[str]
-    gate_causes: Collection[str]
-    availabilities: Collection[str]
-    service_findings: Collection[str]
-    canary_states: Collection[str]
 
 
 class Metrics:
@@ -82,12 +57,14 @@ class Metrics:
         self._create_workers()
         self._create_timeouts()
         self._create_canaries()
+        self._create_flows()
         self._create_process()
         self.read_brake_from(state=lambda: None, ended_last_minute=lambda: None)
         self.read_gate_from(dict[str, bool | None])
         self.set_workers(None)
         self.read_services_from(dict[str, int | None])
         self.set_canaries(None)
+        self.read_flows_from(FlowFigures)
 
     def _create_dead_letters(self) -> None:
         self._letters = self._counter(
@@ -203,6 +180,10 @@ class Metrics:
             "as inactive.",
             finding=self._values.service_findings,
         )
+        self._system_queues_missing = self._optional_gauge(
+            "system_queues_missing",
+            "Queues that Attune's services declare at their start and that do not exist (NaN: unknown).",
+        )
 
     def _create_timeouts(self) -> None:
         self.slots_leaked = self._optional_gauge(
@@ -254,6 +235,31 @@ class Metrics:
             "Canaries received from the intake queue; they are not counted as dead letters.",
         )
 
+    def _create_flows(self) -> None:
+        self._flows = self._gauge(
+            "flows",
+            "Flows and retirements of worker queues, by status (NaN: unknown). Records of completed stops are deleted "
+            "by retention.",
+            status=self._values.flow_statuses,
+        )
+        self._flow_step_seconds = self._gauge(
+            "flow_step_seconds",
+            "For each step of a stop the longest time that a flow has been in it; 0: none is (NaN: unknown).",
+            step=self._values.flow_steps,
+        )
+        self._queues_leaked = self._optional_gauge(
+            "queues_leaked", "Queues of stopped flows that could not be deleted (NaN: unknown)."
+        )
+        self._archived = self._gauge(
+            "flow_messages_archived",
+            "Messages that the stops on record took from queues whose contents are archived: recorded, or beyond the "
+            "limit only counted (NaN: unknown).",
+            record=ARCHIVE_RECORDS,
+        )
+        self._queues_orphaned = self._optional_gauge(
+            "queues_orphaned", "Queues of workers that are gone, which Attune never deletes (NaN: unknown)."
+        )
+
     def _create_process(self) -> None:
         self.ready = self._gauge("ready", "1 while /readyz answers 200.")
         self._reconnects = self._counter(
@@ -295,27 +301,30 @@ class Metrics:
         self._outbox_oldest.set(oldest_age_seconds)
         self._outbox_unroutable.set(unroutable)
 
-    # The answers of brake, gate and services change as time passes, also while a query hangs that would report the
-    # change. So each scrape reads them.
+    # The answers of brake, gate, services and flows change as time passes, also while a query hangs that would report
+    # the change. So each scrape reads them.
 
     def read_brake_from(
         self, *, state: Callable[[], int | None], ended_last_minute: Callable[[], int | None]
     ) -> None:
         """State of the brake (0 normal, 1 holding, 2 limited) and executions that all replicas ended; None: unknown."""
-        self._brake_state.set_function(lambda: _or_nan(state()))
-        self._decisions_last_minute.set_function(lambda: _or_nan(ended_last_minute()))
+        self._brake_state.set_function(lambda: or_nan(state()))
+        self._decisions_last_minute.set_function(lambda: or_nan(ended_last_minute()))
 
     def read_gate_from(self, closed_by: Callable[[], Mapping[Label, bool | None]]) -> None:
         """For each cause: does it close the safety gate? None: unknown."""
-        _read_from(self._gate_closed, self._values.gate_causes, closed_by)
+        read_from(self._gate_closed, self._values.gate_causes, closed_by)
 
     def set_workers(self, counts: Mapping[Label, int] | None) -> None:
         """Number of workers by availability, without those without a heartbeat for a day; None: unknown."""
-        _set_all(self._workers, self._values.availabilities, counts)
+        set_all(self._workers, self._values.availabilities, counts)
 
     def read_services_from(self, counts: Callable[[], Mapping[Label, int | None]]) -> None:
         """Number of the host's services to restart by finding; None: unknown."""
-        _read_from(self._services, self._values.service_findings, counts)
+        read_from(self._services, self._values.service_findings, counts)
+
+    def read_system_queues_from(self, missing: Callable[[], int | None]) -> None:
+        self._system_queues_missing.set_function(lambda: or_nan(missing()))
 
     def set_canaries(
         self,
@@ -325,20 +334,31 @@ class Metrics:
         slowest_seconds: float | None = None,
     ) -> None:
         """Number of workers by state of their canary, and the worst age and duration; None: unknown."""
-        _set_all(self._canary_workers, self._values.canary_states, counts)
+        set_all(self._canary_workers, self._values.canary_states, counts)
         self._canary_age.set(oldest_age_seconds)
         self._canary_seconds.set(slowest_seconds)
+
+    def read_flows_from(self, read: Callable[[], FlowFigures]) -> None:
+        read_from(self._flows, self._values.flow_statuses, lambda: read().flows or {})
+        read_from(self._flow_step_seconds, self._values.flow_steps, lambda: read().step_seconds or {})
+        self._queues_leaked.set_function(lambda: or_nan(read().leaked))
+        self._queues_orphaned.set_function(lambda: or_nan(read().orphans))
+        read_from(
+            self._archived,
+            ARCHIVE_RECORDS,
+            lambda: dict(zip(ARCHIVE_RECORDS, (read().archived, read().archived_beyond_limit), strict=True)),
+        )
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
 
     def _counter(self, name: str, text: str, **labels: Iterable[str]) -> Counter:
         counter = Counter(name, text, tuple(labels), namespace="dlq_handler", registry=self.registry)
-        return _with_all(counter, labels.values())
+        return with_all(counter, labels.values())
 
     def _gauge(self, name: str, text: str, **labels: Iterable[str]) -> Gauge:
         gauge = Gauge(name, text, tuple(labels), namespace="dlq_handler", registry=self.registry)
-        return _with_all(gauge, labels.values())
+        return with_all(gauge, labels.values())
 
     def _optional_gauge(self, name: str, text: str) -> OptionalGauge:
         gauge = OptionalGauge(name, text, namespace="dlq_handler", registry=self.registry)
@@ -347,34 +367,3 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, text, namespace="dlq_handler", registry=self.registry, buckets=buckets)
-
-
-def _with_all(metric: Labelled, values: Iterable[Iterable[str]]) -> Labelled:
-    if values := list(values):
-        for combination in product(*values):
-            metric.labels(*combination)
-    return metric
-
-
-def _set_all(gauge: Gauge, labels: Iterable[str], counts: Mapping[Label, int] | None) -> None:
-    by_label = None if counts is None else _by_label(counts)
-    for label in labels:
-        gauge.labels(label).set(_or_nan(None if by_label is None else by_label.get(label, 0)))
-
-
-def _read_from(gauge: Gauge, labels: Iterable[str], read: Callable[[], Mapping[Label, float | None]]) -> None:
-    def value_of(label: str) -> Callable[[], float]:
-        return lambda: _or_nan(_by_label(read()).get(label))
-
-    for label in labels:
-        gauge.labels(label).set_function(value_of(label))
-
-
-def _by_label(values: Mapping[Label, float | None]) -> dict[str, float | None]:
-    """A mapping by members of an enum is no mapping by strings for the type checker."""
-    return {str(label): value for label, value in values.items()}
-
-
-def _or_nan(value: float | None) -> float:
-    """NaN means "unknown"; the last known value would mean "all is well" all through an outage."""
-    return float("nan") if value is None else value

@@ -16,7 +16,10 @@ from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.history.retention import RetentionStep
 from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.execution import ExecutionStatus
-from dlq_handler.metrics import LabelValues, Metrics
+from dlq_handler.lifecycle import flows_sql
+from dlq_handler.lifecycle.flow import FlowStatus, Step
+from dlq_handler.metric_values import LabelValues
+from dlq_handler.metrics import Metrics
 from dlq_handler.operations import audit_sql
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.timeouts import decisions_sql
@@ -40,6 +43,8 @@ LABEL_VALUES = LabelValues(
     availabilities=tuple(Availability),
     service_findings=tuple(ServiceFinding),
     canary_states=tuple(CanaryState),
+    flow_statuses=tuple(FlowStatus),
+    flow_steps=tuple(Step),
 )
 
 
@@ -112,5 +117,6 @@ RETENTION_STEPS = (
     _at_once("history", history_sql.delete_old, lambda policy: policy.history_seconds),
     _at_once("diagnoses", diagnoses_sql.delete_old, lambda policy: policy.history_seconds),
     _at_once("groups", groups_sql.delete_groups, lambda policy: policy.longest_seconds),
+    _at_once("flows", flows_sql.delete_stopped, lambda policy: policy.resolved_seconds),
     _at_once("operations", audit_sql.delete_old, lambda policy: policy.longest_seconds),
 )

@@ -16,11 +16,14 @@ from dlq_handler.clock import monotonic_seconds
 from dlq_handler.dashboard.pages import now
 from dlq_handler.dashboard.pages import workers as worker_pages
 from dlq_handler.dashboard.site import Site
+from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.dead_letters.reprocess import Reprocessor
 from dlq_handler.diagnosis.diagnoser import Diagnoser
 from dlq_handler.errors import Unavailable
+from dlq_handler.lifecycle.queue_reader import QueueReader
 from dlq_handler.loop import every
+from dlq_handler.operations.flow_operations import FlowOperations
 from dlq_handler.operations.operations import Operations
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import ui_database_of
@@ -73,13 +76,16 @@ def ui_world(
     settings: Settings,
     *,
     connections: int,
+    main_database: Database,
     workers: WorkerQueueObserver,
     link: AdminConnection,
     consumer: QueueConsumer[DeadLetter],
     reprocessor: Reprocessor,
     diagnoser: Diagnoser,
 ) -> UiWorld:
-    """`connections`: the limit of the listener. Of the diagnoser only the last view is read."""
+    """`connections`: the limit of the listener. `main_database` belongs to the loop of the other services. Of the
+    diagnoser only the last view is read.
+    """
     own, database = settings.dlq_handler, ui_database_of(settings)
     services = Services(
         loop=OtherLoop(),
@@ -90,6 +96,7 @@ def ui_world(
         consumer=consumer,
         reprocessor=reprocessor,
         connections=connection_source_of(settings),
+        queues=QueueReader(main_database, link, management_api_of(settings), settings.queue_names),
         explain_policy=settings.explain_policy,
     )
     return UiWorld(
@@ -98,6 +105,13 @@ def ui_world(
         diagnoser=diagnoser,
         # Shadow mode reprocesses nothing.
         operating=Operations(database, None if settings.is_shadow else services),
+        flow_operations=FlowOperations(
+            database,
+            own.lifecycle,
+            settings.flow_blueprints,
+            names=settings.worker_queues,
+            is_shadow=settings.is_shadow,
+        ),
         services=services,
         brake_policy=settings.dlq_handler.brake,
         retention=settings.retention,
@@ -109,6 +123,7 @@ def ui_world(
         most_streams=min(MOST_STREAMS, connections // 2),
         searches=SearchTurns(max(1, own.ui.pool_size - 1)),
         is_shadow=settings.is_shadow,
+        lifecycle_enabled=own.lifecycle.enabled,
         worker_queues=settings.worker_queues,
     )
 

@@ -10,6 +10,7 @@ from fastapi.security import HTTPBearer
 from dlq_handler.api.actions import action_routes
 from dlq_handler.api.events import event_routes
 from dlq_handler.api.fleet import fleet_routes
+from dlq_handler.api.flows import flow_routes
 from dlq_handler.api.history import group_routes, history_routes
 from dlq_handler.api.letters import letter_routes
 from dlq_handler.api.state import state_routes
@@ -28,6 +29,7 @@ def api_router(world: UiWorld) -> APIRouter:
         letter_routes,
         group_routes,
         fleet_routes,
+        flow_routes,
         history_routes,
         event_routes,
         action_routes,

@@ -8,7 +8,8 @@ from fastapi import APIRouter
 from dlq_handler.api.shapes import EVERYWHERE, QueryMoment, Shape, failures
 from dlq_handler.dead_letters.listing import brake_version, no_record_sentence
 from dlq_handler.diagnosis import diagnoses_sql as diagnoses
-from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health, conclusion_of
+from dlq_handler.diagnosis.checks import Check, Component
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, conclusion_of
 from dlq_handler.diagnosis.view import GateFact
 from dlq_handler.safety import brake_sql
 from dlq_handler.safety.brake import BrakeMode, BrakeView, in_words, mode_of

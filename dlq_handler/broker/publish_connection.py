@@ -111,7 +111,8 @@ class PublishConnection:
 
     async def has_exchange(self, exchange: str) -> bool:
         """To be asked before: publishing to a missing exchange would close the channel under the whole batch."""
-        if exchange not in self._known_exchanges:
+        # The default exchange always exists, and the broker refuses questions about it.
+        if exchange and exchange not in self._known_exchanges:
             # On a channel of its own, because the broker closes a channel that asks for a missing exchange.
             async with self._connection.channel(publisher_confirms=False) as channel:
                 asking = await channel.get_underlay_channel()

@@ -28,6 +28,7 @@ from dlq_handler.broker.outgoing import (
 )
 from dlq_handler.broker.publish_connection import PublishBatch, PublishConnection, parts_without_repeats
 from dlq_handler.broker.publish_times import PublishRecorder
+from dlq_handler.broker.queue_arguments import TYPE_ARGUMENT
 from dlq_handler.errors import Unavailable
 from dlq_handler.health import beating, locked
 
@@ -190,7 +191,7 @@ class PublishChecker:
                     name,
                     exclusive=True,
                     # Explicit, because a vhost may have another default type.
-                    arguments={"x-queue-type": "classic", "x-max-length": 1, "x-message-ttl": 1000},
+                    arguments={TYPE_ARGUMENT: "classic", "x-max-length": 1, "x-message-ttl": 1000},
                 )
                 await channel.queue_bind(name, name)
             except ChannelAccessRefused as refused:

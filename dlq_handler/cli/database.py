@@ -1,6 +1,7 @@
 """`dlq-handler migrate` and `dlq-handler grants`: the tables of dlq-handler, and the rights that it needs."""
 
 import shlex
+from collections.abc import Collection
 from typing import Annotated
 from urllib.parse import unquote
 
@@ -14,10 +15,11 @@ from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_error, print_json, printable
 from dlq_handler.database import migrate as store_migrate
 from dlq_handler.database.migrate import SchemaVersion
-from dlq_handler.database.transaction import quoted
+from dlq_handler.database.postgres_values import quoted
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.grants_sql import FoundDatabase, read_database
-from dlq_handler.host.rights import Need, Rights, attune_rights, host_grants, own_grants
+from dlq_handler.host.rights import Feature, Need, Rights, attune_rights, host_grants, own_grants
+from dlq_handler.lifecycle.broker_rights import queues_of_features
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import open_database
 from dlq_handler.topology.blueprint import BrokerPermissions, broker_permissions
@@ -42,6 +44,13 @@ def grants(
         bool,
         typer.Option("--offline", help="Connect to no database: print the rights for Attune's known schema."),
     ] = False,
+    feature: Annotated[
+        Feature | None,
+        typer.Option(
+            help="Include the rights of a feature that is off by default: `lifecycle` (flows and worker queues) or "
+            "`orphans` (only queues of workers)."
+        ),
+    ] = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -51,9 +60,10 @@ def grants(
     that can connect may read them.
     """
     settings = load_or_exit(config).settings
-    rights, notes = _attune_rights(settings) if offline else _read_rights(settings, role)
+    features = {*settings.features} | ({feature} if feature is not None else set())
+    rights, notes = _attune_rights(settings, features) if offline else _read_rights(settings, role, features)
     statements = [*host_grants(role, rights), *own_grants(role, settings.dlq_handler.schema_name)]
-    permissions = _broker_permissions(settings)
+    permissions = _broker_permissions(settings, features)
     if output is Output.JSON:
         print_json({"postgresql": statements, "rabbitmq": permissions, "is_offline": offline, "notes": notes})
         return
@@ -74,9 +84,9 @@ def grants(
     print("-- rabbitmqctl set_user_tags USER monitoring")
 
 
-def _attune_rights(settings: Settings) -> tuple[Rights, list[str]]:
+def _attune_rights(settings: Settings, features: Collection[Feature]) -> tuple[Rights, list[str]]:
     schema = settings.database.schema_name
-    rights = attune_rights(schema)
+    rights = attune_rights(schema, features)
     note = (
         f"PostgreSQL rights for Attune's known schema, named {schema!r} (--offline). No database was read: "
         "if this SQL fails, or a right is missing later, run the command without --offline."
@@ -84,9 +94,9 @@ def _attune_rights(settings: Settings) -> tuple[Rights, list[str]]:
     return rights, [note]
 
 
-def _read_rights(settings: Settings, role: str) -> tuple[Rights, list[str]]:
+def _read_rights(settings: Settings, role: str, features: Collection[Feature]) -> tuple[Rights, list[str]]:
     try:
-        found = wait_for("reading the schema of the database", _read(settings, role))
+        found = wait_for("reading the schema of the database", _read(settings, role, features))
     except Unavailable as error:
         hint = "`dlq-handler grants --offline` prints the rights for Attune's known schema"
         raise Unavailable(error.component, f"{error.what}; {hint}") from error
@@ -116,17 +126,18 @@ def _absent(need: Need) -> str:
     return f"table {need.name}{columns}"
 
 
-async def _read(settings: Settings, role: str) -> FoundDatabase:
+async def _read(settings: Settings, role: str, features: Collection[Feature]) -> FoundDatabase:
     async with open_database(settings) as database:
-        return await read_database(database, role)
+        return await read_database(database, role, features)
 
 
-def _broker_permissions(settings: Settings) -> BrokerPermissions:
+def _broker_permissions(settings: Settings, features: Collection[Feature]) -> BrokerPermissions:
     return broker_permissions(
         settings.blueprint,
         intake_queues=(settings.dlq_handler.intake.queue, settings.dlq_handler.shadow.queue),
         drains=settings.dlq_handler.worker.drain_queues,
         sends_canaries=settings.dlq_handler.canary.enabled,
+        lifecycle=queues_of_features(settings.flow_blueprints, features),
     )
 
 

@@ -104,14 +104,19 @@ def comment_or_ask(given: str | None) -> str:
     """A person is asked for it; a script must pass it."""
     if given is None and sys.stdin.isatty() and sys.stdout.isatty():
         given = typer.prompt("Comment for the audit")
-    comment = (given or "").strip()
-    if not comment:
+    comment = checked_comment(given)
+    if comment is None:
         raise typer.BadParameter("add --comment TEXT, for the audit", param_hint="--comment")
+    return comment
+
+
+def checked_comment(given: str | None) -> str | None:
+    comment = (given or "").strip()
     if len(comment) > LONGEST_COMMENT:
         raise typer.BadParameter(
             f"has {len(comment)} characters; at most {LONGEST_COMMENT} are allowed", param_hint="--comment"
         )
-    return comment
+    return comment or None
 
 
 @contextmanager

@@ -117,3 +117,5 @@ IfVersionOption = Annotated[
         "The command is refused if the state has changed since.",
     ),
 ]
+
+OptionalCommentOption = Annotated[str | None, typer.Option("--comment", help="Comment for the audit.")]

@@ -1,15 +1,22 @@
-"""`dlq-handler topology`: declare the topology, and check whether dead letters arrive."""
+"""`dlq-handler topology`: plan and declare the topology, show it, and check whether dead letters arrive."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import TypeAdapter, ValidationError
+from yarl import URL
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.options import vhost_of
 from dlq_handler.cli.config import load_or_exit
 from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
-from dlq_handler.cli.printing import print_error, print_json, print_table, print_warning
+from dlq_handler.cli.printing import jsonable, print_error, print_json, print_table, print_warning
 from dlq_handler.errors import Unavailable
 from dlq_handler.host.workers_sql import worker_ids
 from dlq_handler.settings import Settings
@@ -18,6 +25,8 @@ from dlq_handler.settings.servers import broker_of, management_api_of
 from dlq_handler.topology.apply import ApplyResult, WorkerQueueRefused, apply, declare_worker_queue
 from dlq_handler.topology.check import CheckedQueue, CheckedTopology, Conclusion, QueueRole
 from dlq_handler.topology.checker import TopologyReport, check_topology
+from dlq_handler.topology.plan import TopologyPlan, TopologyRow, differences, list_topology, make_plan
+from dlq_handler.topology.planner import read_topology
 from dlq_handler.topology.routing import Answer
 
 app = typer.Typer(no_args_is_help=True)
@@ -27,9 +36,25 @@ _MOST_ROWS = 100
 
 
 @app.command("apply")
-def apply_blueprint(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+def apply_blueprint(
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            help="Apply exactly this plan of `topology plan`. Exit 1, and nothing is changed, if the broker has "
+            "changed since.",
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
     """Declare what is missing and bind every worker's key to the intake queue. What exists stays as it is."""
-    report = wait_for("asking the database and binding", _apply(load_or_exit(config).settings))
+    settings = load_or_exit(config).settings
+    if plan is None:
+        report = wait_for("asking the database and binding", _apply(settings))
+    else:
+        report = wait_for("asking the broker and binding", _apply_plan(settings, read_plan(plan)))
     keys = sorted(binding.routing_key for binding in report.bound)
     if output is Output.JSON:
         print_json(
@@ -46,6 +71,130 @@ def apply_blueprint(config: ConfigOption = None, output: OutputOption = Output.T
         [(name, "found") for name in report.found] + [(name, "made") for name in report.made],
     )
     print(f"{len(keys)} key(s) bound")
+
+
+async def _apply_plan(settings: Settings, planned: TopologyPlan) -> ApplyResult:
+    async with AdminConnection(broker_of(settings)) as link:
+        snapshot, limits = await read_topology(link, management_api_of(settings), settings.blueprint)
+        now = make_plan(snapshot, settings.blueprint, planned.worker_ids, broker=_broker_name(settings))
+        changed = differences(planned, now)
+        if changed:
+            for line in (*limits, *changed):
+                print_error(line)
+            print_error("Nothing was changed: run `dlq-handler topology plan` again.")
+            raise typer.Exit(1)
+        return await apply(link, settings.blueprint, planned.worker_ids)
+
+
+def read_plan(path: Path) -> TopologyPlan:
+    try:
+        return TypeAdapter(TopologyPlan).validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        reason = (
+            error.strerror if isinstance(error, OSError) else "it is no plan of `dlq-handler topology plan`"
+        )
+        raise typer.BadParameter(f"Cannot read {str(path)!r}: {reason}", param_hint="--plan") from error
+
+
+@app.command()
+def plan(
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Write the plan to this file, for `topology apply --plan`."
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show what `topology apply` would change on the broker. Changes nothing.
+
+    Without RabbitMQ's management API bindings are unknown, so all of them are planned; binding again changes nothing.
+    """
+    planned, limits = wait_for("asking the database and the broker", _plan(load_or_exit(config).settings))
+    for limit in limits:
+        print_warning(limit)
+    if out is not None:
+        try:
+            out.write_text(json.dumps(jsonable(planned), indent=2) + "\n")
+        except OSError as error:
+            raise typer.BadParameter(
+                f"Cannot write {str(out)!r}: {error.strerror}", param_hint="--out"
+            ) from error
+    if output is Output.JSON:
+        print_json(planned)
+        return
+    changes = planned.changes
+    print_table(
+        ("ACTION", "KIND", "NAME", "FOUND"),
+        [(entry.action, entry.kind, entry.name, entry.found) for entry in changes[:_MOST_ROWS]],
+        empty="nothing to change",
+    )
+    if len(changes) > _MOST_ROWS:
+        print(f"… {len(changes) - _MOST_ROWS} more (`--output json` has all)")
+
+
+async def _plan(settings: Settings) -> tuple[TopologyPlan, tuple[str, ...]]:
+    async with open_database(settings) as database:
+        workers = await worker_ids(database)
+    async with AdminConnection(broker_of(settings)) as link:
+        snapshot, limits = await read_topology(link, management_api_of(settings), settings.blueprint)
+    return make_plan(snapshot, settings.blueprint, workers, broker=_broker_name(settings)), limits
+
+
+def _broker_name(settings: Settings) -> str:
+    """The nodes of a cluster hold the same topology: the first one stands for all."""
+    url = URL(settings.broker_urls[0].get_secret_value())
+    return f"{url.host}:{url.port or 5672}/{vhost_of(settings.broker_urls[0])}"
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+@app.command()
+def show(
+    as_format: Annotated[
+        Format, typer.Option("--format", help="`table` for people, `json` for programs.")
+    ] = Format.TABLE,
+    config: ConfigOption = None,
+) -> None:
+    """Show the exchanges, queues and bindings that must exist, with their owner and state. Changes nothing.
+
+    Queues of workers are in `dlq-handler queues list`.
+    """
+    rows, limits = wait_for("asking the database and the broker", _show(load_or_exit(config).settings))
+    for limit in limits:
+        print_warning(limit)
+    if as_format is Format.JSON:
+        print_json(rows)
+        return
+    print_table(
+        ("KIND", "NAME", "OWNER", "WANTED", "FOUND"),
+        [(row.kind, row.name, row.owner, row.wanted, row.found) for row in rows[:_MOST_ROWS]],
+        optional=("WANTED",),
+    )
+    if len(rows) > _MOST_ROWS:
+        print(f"… {len(rows) - _MOST_ROWS} more (`--format json` has all)")
+
+
+async def _show(settings: Settings) -> tuple[Sequence[TopologyRow], tuple[str, ...]]:
+    workers, limits = await _workers_or_none(settings)
+    async with AdminConnection(broker_of(settings)) as link:
+        snapshot, unread = await read_topology(
+            link, management_api_of(settings), settings.blueprint, with_services=True
+        )
+    return list_topology(snapshot, settings.blueprint, workers or ()), (*limits, *unread)
+
+
+async def _workers_or_none(settings: Settings) -> tuple[frozenset[int] | None, tuple[str, ...]]:
+    """The broker can be asked without the database, only less precisely, and the warning shows that."""
+    try:
+        async with open_database(settings) as database:
+            return await worker_ids(database), ()
+    except Unavailable as error:
+        return None, (str(error),)
 
 
 async def _apply(settings: Settings) -> ApplyResult:
@@ -70,13 +219,9 @@ def check(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> No
 
 
 async def _check(settings: Settings) -> TopologyReport:
-    workers: frozenset[int] | None = None
-    try:
-        async with open_database(settings) as database:
-            workers = await worker_ids(database)
-    except Unavailable as error:
-        # The broker can be checked without the database, only less precisely, and the report shows that.
-        print_warning(str(error))
+    workers, warnings = await _workers_or_none(settings)
+    for warning in warnings:
+        print_warning(warning)
     expected = replace(settings.expectation, worker_ids=workers)
     async with AdminConnection(broker_of(settings)) as link:
         return await check_topology(link, management_api_of(settings), expected)

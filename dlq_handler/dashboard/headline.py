@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dlq_handler.dashboard.words import COMPONENTS, State, joined, moment, sentence, state_of, with_full_stop
-from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health, conclusion_of
+from dlq_handler.diagnosis.checks import Check, Component
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, conclusion_of
 
 _EVIDENCE_SHOWN = 2
 

@@ -10,8 +10,10 @@ from datetime import datetime, timedelta
 
 from dlq_handler.dashboard.words import UNKNOWN, State, lapse, moment, with_full_stop
 from dlq_handler.dead_letters.decision import Outcome
+from dlq_handler.dead_letters.letter import RESCUED
 from dlq_handler.dead_letters.listing import LetterRecord
 from dlq_handler.explain.records import OutboxRecord
+from dlq_handler.topology.blueprint import RETIRED_QUEUE
 
 # A completion event is published within a second of its commit. After this time it is stuck.
 _STUCK = timedelta(seconds=60)
@@ -25,7 +27,7 @@ _DEATHS = {
     "rejected": "Rejected",
     "maxlen": "Pushed out, as the queue was full,",
     "delivery_limit": "Delivered too often",
-    "rescued": "Taken before it expired, as the worker is unavailable,",
+    RESCUED: "Taken before it expired, as the worker is unavailable,",
 }
 
 
@@ -166,6 +168,8 @@ def in_one_sentence(record: LetterRecord, event: OutboxRecord | None) -> str:
 
 
 def _death(record: LetterRecord) -> str:
+    if record.queue == RETIRED_QUEUE and record.reason == RESCUED:
+        return "Sent to a worker or flow that was retired, and received from the retired queue"
     word = _DEATHS.get(record.reason)
     if word is None:
         return "Came without a death on record" if record.died_at is None else f"Died of {record.reason!r}"
@@ -198,6 +202,8 @@ def _outcome(record: LetterRecord) -> str:
             return f"the database refused to change {execution}, so it is kept"
         case Outcome.DEFERRED:
             return f"{execution} is not decided yet; dlq-handler decides it from this record"
+        case Outcome.ARCHIVED:
+            return "no dispatch of an execution, and its queue was retired, so it is archived"
 
 
 def _between(before: datetime | None, after: datetime | None, *, slack: float = 0.0) -> str | None:

@@ -9,9 +9,11 @@ from starlette.responses import FileResponse, Response
 from dlq_handler.dashboard.pages.actions import release_page, reprocess_group_page, reprocess_letter_page
 from dlq_handler.dashboard.pages.audit import audit_page
 from dlq_handler.dashboard.pages.execution import execution_page
+from dlq_handler.dashboard.pages.flows import flow_page, flows_page
 from dlq_handler.dashboard.pages.groups import group_page, groups_page
 from dlq_handler.dashboard.pages.letters import letter_page, letters_page, raw_body_page
 from dlq_handler.dashboard.pages.now import now_page
+from dlq_handler.dashboard.pages.queues import queues_page
 from dlq_handler.dashboard.pages.topology import topology_page
 from dlq_handler.dashboard.pages.workers import worker_page, workers_page
 from dlq_handler.dashboard.shell import STATIC, render
@@ -21,6 +23,7 @@ from dlq_handler.web.guard import local_path
 
 Number = Annotated[int, Path(ge=1, le=2**63 - 1)]
 WorkerNumber = Annotated[int, Path(ge=-1, le=2**63 - 1)]
+FlowId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 GroupId = Annotated[str, Path(pattern=r"^[0-9a-f]{10}$")]
 
 Page = Callable[[Site, Request], Awaitable[Response]]
@@ -42,6 +45,8 @@ PLAIN: dict[str, Page] = {
     "/letters": letters_page,
     "/groups": groups_page,
     "/workers": workers_page,
+    "/queues": queues_page,
+    "/flows": flows_page,
     "/topology": topology_page,
     "/audit": audit_page,
     "/login": login_page,
@@ -85,6 +90,10 @@ def dashboard_router(site: Site) -> APIRouter:
     @router.get("/workers/{worker_id}")
     async def worker(request: Request, worker_id: WorkerNumber) -> Response:
         return await worker_page(site, request, worker_id)
+
+    @router.get("/flows/{flow_id}")
+    async def flow(request: Request, flow_id: FlowId) -> Response:
+        return await flow_page(site, request, flow_id)
 
     @router.get("/static/{name}")
     async def static(name: str) -> Response:

@@ -24,6 +24,8 @@ PAGES = (
     ("Now", "/"),
     ("Letters", "/letters"),
     ("Workers", "/workers"),
+    ("Queues", "/queues"),
+    ("Flows", "/flows"),
     ("Topology", "/topology"),
     ("Audit", "/audit"),
 )

@@ -13,8 +13,9 @@ from starlette.responses import Response
 from dlq_handler.dashboard.headline import Headline, headline
 from dlq_handler.dashboard.kept import Memory, PageOutage, Remembered, WorkersKept
 from dlq_handler.dashboard.shell import Shell, render
+from dlq_handler.diagnosis.checks import Check
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
+from dlq_handler.diagnosis.diagnosis import Diagnosis
 from dlq_handler.diagnosis.since import beginnings_of, with_beginnings
 from dlq_handler.diagnosis.view import Unknown, View, without_database
 from dlq_handler.web.guard import csrf_of

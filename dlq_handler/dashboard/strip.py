@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from dlq_handler.dashboard.words import UNKNOWN, State, counted, state_of, thousands
 from dlq_handler.diagnosis.check_services import finding_of
-from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health
+from dlq_handler.diagnosis.checks import Check, Component
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health
 from dlq_handler.diagnosis.view import OFF, DatabaseFact, OutboxFact, QueueFact, Unknown, View
 from dlq_handler.topology.canary import CanaryState
 from dlq_handler.workers.availability import Availability, is_silent_for_a_day

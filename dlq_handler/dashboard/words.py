@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, Health
+from dlq_handler.diagnosis.checks import Check, Component
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health
 from dlq_handler.text import in_units
 from dlq_handler.workers.availability import Availability
 
@@ -40,8 +41,8 @@ COMPONENTS = {
     Component.EXECUTOR: "Executor",
 }
 
-# An operator's choice, and a problem that no execution depends on.
-_MILD = {Check.SHADOW_MODE, Check.UNUSABLE_LETTERS}
+# An operator's choice, and problems that no execution depends on.
+_MILD = {Check.SHADOW_MODE, Check.UNUSABLE_LETTERS, Check.FLOWS, Check.LEAKED_QUEUES}
 
 
 def state_of(diagnosis: Diagnosis) -> State:

@@ -28,8 +28,8 @@ from dlq_handler.database.driver import (
     keep_alive,
 )
 from dlq_handler.database.link import SILENCE_SECONDS, Link, Outage
-from dlq_handler.database.postgres_values import use_total_codec
-from dlq_handler.database.transaction import Transaction, in_own_schema, quoted
+from dlq_handler.database.postgres_values import quoted, use_total_codec
+from dlq_handler.database.transaction import Transaction, in_own_schema
 from dlq_handler.database.url import read_database_url
 from dlq_handler.errors import TooSlow, Unavailable, Unreachable
 from dlq_handler.health import bounded

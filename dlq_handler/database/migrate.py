@@ -13,7 +13,8 @@ from pathlib import Path
 
 from dlq_handler import __version__
 from dlq_handler.database.engine import Database
-from dlq_handler.database.transaction import Transaction, quoted
+from dlq_handler.database.postgres_values import quoted
+from dlq_handler.database.transaction import Transaction
 from dlq_handler.errors import SchemaUnfit, Unavailable
 
 

@@ -1,4 +1,4 @@
-"""Values as PostgreSQL returns and takes them: timestamps beyond those of Python, and JSON.
+"""Values as PostgreSQL returns and takes them: timestamps beyond those of Python, JSON, quoted identifiers.
 
 PostgreSQL knows infinity, years before 1 and years beyond 9999. The driver returns infinity without a time zone, and
 refuses the far years. A comparison with one of these would stop the loop that read it, again and again. Here every one
@@ -25,6 +25,10 @@ _FORMAT = struct.Struct("!q")
 
 # json.dumps would build an encoder for each call.
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def quoted(identifier: str) -> str:
+    return '"' + identifier.replace('"', '""') + '"'
 
 
 def readable(moment: str) -> str:

@@ -13,6 +13,7 @@ from sqlalchemy import CursorResult, Row, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dlq_handler.clock import monotonic_seconds
+from dlq_handler.database.postgres_values import quoted
 
 
 class Transaction:
@@ -41,7 +42,3 @@ def _statement(sql: str, own_schema: str) -> TextClause:
 
 def in_own_schema(sql: str, own_schema: str) -> str:
     return re.sub(r"\bown\.", lambda _: f"{quoted(own_schema)}.", sql)
-
-
-def quoted(identifier: str) -> str:
-    return '"' + identifier.replace('"', '""') + '"'

@@ -5,12 +5,14 @@ a `Keep` decision, never an exception.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from dlq_handler.dead_letters.decision import FAILED_BY, Decision, Fail, Keep, LeaveAlone, Outcome
-from dlq_handler.dead_letters.letter import RESCUED, DeadLetter
+from dlq_handler.dead_letters.decision import Decision, Fail, Keep, LeaveAlone, Outcome
+from dlq_handler.dead_letters.failure_result import failure_result
+from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.host.execution import Execution, ExecutionStatus
 from dlq_handler.host.messages import Destination, Ending, ending
 from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
@@ -38,9 +40,22 @@ def decide_dead_letter(
     workers: Mapping[int, Worker],
     circumstances: Circumstances,
 ) -> Decision:
-    """`workers` holds the rows of `worker_in_question`; an id that is missing there has no row."""
-    if (kept := _decide_without_execution(letter, circumstances.names)) is not None:
-        return kept
+    """`workers` holds the rows of `workers_in_question`; an id that is missing there has no row."""
+    decision = _decide_by_table(letter, execution, workers, circumstances)
+    if isinstance(decision, Fail) and letter.is_from_retired_queue:
+        why_not = _why_retired_copy_proves_nothing(letter, workers, circumstances)
+        return decision if why_not is None else LeaveAlone(Outcome.LEFT_TO_MONITOR, why_not)
+    return decision
+
+
+def _decide_by_table(
+    letter: DeadLetter,
+    execution: Execution | None,
+    workers: Mapping[int, Worker],
+    circumstances: Circumstances,
+) -> Decision:
+    if (undecided := _decide_without_execution(letter, circumstances.names)) is not None:
+        return undecided
     if execution is None and (status := circumstances.unfamiliar.get(letter.execution_id or 0)) is not None:
         # It exists, and is never written over.
         return LeaveAlone(Outcome.LEFT_TO_MONITOR, f"in status {status!r}, which this version does not know")
@@ -79,16 +94,28 @@ def needs_execution(letter: DeadLetter, names: WorkerQueueNames) -> bool:
     return _decide_without_execution(letter, names) is None
 
 
-def _decide_without_execution(letter: DeadLetter, names: WorkerQueueNames) -> Keep | None:
+def _decide_without_execution(letter: DeadLetter, names: WorkerQueueNames) -> Keep | LeaveAlone | None:
+    if letter.retired is not None and letter.retired.is_archive:
+        # First: messages of a flow without a worker have a format of their own.
+        return LeaveAlone(
+            Outcome.ARCHIVED, "its queue was retired, and the contents of this queue are archived"
+        )
     if letter.parse_error is not None:
         return Keep(Outcome.UNREADABLE, letter.parse_error)
     if letter.message_type != DISPATCH_MESSAGE_TYPE:
-        return Keep(Outcome.UNRELATED, f"message_type is {letter.message_type!r}, not a dispatch")
+        return _no_dispatch(letter, f"message_type is {letter.message_type!r}, not a dispatch")
     if letter.execution_id is None:
         return Keep(Outcome.UNREADABLE, "no execution_id")
     if not is_worker_dispatch(letter, names):
-        return Keep(Outcome.UNRELATED, _why_no_dispatch(letter))
+        return _no_dispatch(letter, _why_no_dispatch(letter))
     return None
+
+
+def _no_dispatch(letter: DeadLetter, explanation: str) -> Keep | LeaveAlone:
+    if letter.retired is not None or letter.is_from_retired_queue:
+        # Its receiver was retired on purpose, so it waits for no person.
+        return LeaveAlone(Outcome.ARCHIVED, f"its queue was retired; {explanation}")
+    return Keep(Outcome.UNRELATED, explanation)
 
 
 def is_worker_dispatch(letter: DeadLetter, names: WorkerQueueNames) -> bool:
@@ -155,6 +182,52 @@ def worker_in_question(letter: DeadLetter, execution: Execution, names: WorkerQu
     if letter.worker_id is not None:
         return letter.worker_id
     return names.owner_of(letter.first_death_queue) if letter.first_death_queue else None
+
+
+def workers_in_question(
+    letter: DeadLetter, execution: Execution | None, names: WorkerQueueNames
+) -> AbstractSet[int]:
+    """The workers whose rows the decision about this dead letter needs."""
+    if execution is None or execution.status.is_terminal:
+        return frozenset()
+    wanted = retired_workers(letter, names) if letter.is_from_retired_queue else set()
+    if execution.status is ExecutionStatus.RUNNING:
+        worker_id = worker_in_question(letter, execution, names)
+        wanted |= set() if worker_id is None else {worker_id}
+    return wanted
+
+
+def retired_workers(letter: DeadLetter, names: WorkerQueueNames) -> set[int]:
+    """The workers that a message from the retired queue was sent to: one, unless its key and its payload disagree."""
+    ids = {letter.worker_id, names.owner_of_key(letter.routing_key)}
+    return {worker_id for worker_id in ids if worker_id is not None}
+
+
+def _why_retired_copy_proves_nothing(
+    letter: DeadLetter, workers: Mapping[int, Worker], circumstances: Circumstances
+) -> str | None:
+    """None: the worker can no longer receive this dispatch.
+
+    While a worker is retired its key is bound to its own queue and to the retired queue, so there may be a twin in the
+    own queue. And a worker that returns may install environments for minutes before its first heartbeat and its first
+    message: a queue that exists is reason enough to leave the execution alone.
+    """
+    ids = retired_workers(letter, circumstances.names)
+    if not ids:
+        return "from the retired queue, and it names no worker"
+    who = " and ".join(f"worker {worker_id}" for worker_id in sorted(ids))
+    has_own_queue = letter.retired.has_own_queue if letter.retired is not None else None
+    if has_own_queue is None:
+        return f"from the retired queue, and it is unknown whether {who} has a queue again"
+    if has_own_queue:
+        return f"from the retired queue, but {who} has a queue, which may hold the same dispatch"
+    for worker_id in sorted(ids):
+        worker = workers.get(worker_id)
+        if worker is not None and not is_unavailable(
+            worker, link_age_seconds=circumstances.link_age_seconds, policy=circumstances.availability
+        ):
+            return f"from the retired queue, but worker {worker_id} is not known to be unavailable"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +334,15 @@ def _evidence(
             "heartbeat_age_seconds": rounded(letter.drained_from.heartbeat_age_seconds),
             "other_consumers": letter.drained_from.other_consumers,
         }
+    elif letter.is_from_retired_queue:
+        seen["retired"] = {
+            "has_own_queue": letter.retired.has_own_queue if letter.retired is not None else None,
+            "heartbeat_age_seconds": {
+                str(worker_id): rounded(workers[worker_id].heartbeat_age_seconds)
+                for worker_id in sorted(retired_workers(letter, circumstances.names))
+                if worker_id in workers
+            },
+        }
     elif letter.death is not None:
         seen["x_death"] = {"count": letter.death.count, "exchange": letter.death.exchange}
     if execution.status is ExecutionStatus.RUNNING:
@@ -271,52 +353,3 @@ def _evidence(
         seen["unavailable_after_seconds"] = circumstances.availability.unavailable_after_seconds
         seen["link_age_seconds"] = rounded(circumstances.link_age_seconds)
     return seen
-
-
-# `error` and `message` of the result.
-_OTHER = "Dispatch was dead-lettered", "The dispatch to its worker was dead-lettered"
-_WORDINGS = {
-    "expired": (
-        "Worker queue TTL expired",
-        "No worker took the dispatch before it expired in the worker's queue",
-    ),
-    "rejected": ("Dispatch was rejected", "The dispatch was rejected by the consumer of the worker's queue"),
-    "maxlen": (
-        "Worker queue overflowed",
-        "The dispatch was pushed out of the worker's queue by its length limit",
-    ),
-    "delivery_limit": (
-        "Dispatch was redelivered too often",
-        "The dispatch reached the delivery limit of the worker's queue",
-    ),
-    RESCUED: ("Worker unavailable", "The dispatch was drained from the queue of an unavailable worker"),
-}
-
-
-def failure_result(
-    letter: DeadLetter, execution: Execution, decision: Fail, now: datetime
-) -> dict[str, object]:
-    """The `result` of the failed execution. That of an expired dispatch has the fields that Attune itself writes."""
-    error, message = _WORDINGS.get(letter.reason, _OTHER)
-    died_at = letter.died_at
-    result: dict[str, object] = {
-        "error": error,
-        "message": f"{message}{_about_worker(execution, decision)}.",
-        "failed_by": FAILED_BY,
-        "reason": letter.reason,
-        "queue": letter.queue,
-        "worker_id": execution.worker_id if execution.worker_id is not None else letter.worker_id,
-        "died_at": died_at.isoformat() if died_at else None,
-        "attempt": letter.attempt_updated_at.isoformat() if letter.attempt_updated_at else None,
-        "original_status": execution.status.value,
-    }
-    if letter.reason == "expired":
-        result["expired_at"] = (died_at or now).isoformat()
-    return result
-
-
-def _about_worker(execution: Execution, decision: Fail) -> str:
-    """Why a running execution was failed. Of a scheduled one the decision only says how its attempt was recognized,
-    which means nothing to a user of Attune.
-    """
-    return f"; {decision.explanation}" if execution.status is ExecutionStatus.RUNNING else ""

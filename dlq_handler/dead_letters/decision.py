@@ -19,6 +19,7 @@ class Outcome(StrEnum):
     UNREADABLE = "unreadable"
     UPDATE_FAILED = "update_failed"
     DEFERRED = "deferred"
+    ARCHIVED = "archived"
 
     @property
     def is_resolved(self) -> bool:
@@ -30,6 +31,7 @@ class Outcome(StrEnum):
                 | Outcome.STALE_ATTEMPT
                 | Outcome.SUPERSEDED
                 | Outcome.LEFT_TO_MONITOR
+                | Outcome.ARCHIVED
             ):
                 return True
             case (
@@ -62,7 +64,13 @@ class Outcome(StrEnum):
                 return True
             case Outcome.UNKNOWN_EXECUTION:
                 return False
-            case Outcome.UNRELATED | Outcome.UNREADABLE | Outcome.UPDATE_FAILED | Outcome.DEFERRED:
+            case (
+                Outcome.UNRELATED
+                | Outcome.UNREADABLE
+                | Outcome.UPDATE_FAILED
+                | Outcome.DEFERRED
+                | Outcome.ARCHIVED
+            ):
                 return None
             case never:
                 assert_never(never)

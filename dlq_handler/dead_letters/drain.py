@@ -1,46 +1,36 @@
-"""Drain the queues of unavailable workers, instead of waiting until every message has expired. Off by default.
+"""Drain the queues of unavailable workers, instead of waiting until every message has expired (off by default), and the
+queues that are retired.
 
-Promises: messages are received only while the worker is confirmed unavailable and its queue has no consumer. Both are
-checked again before each transaction; undecided messages return to the queue, in their place. A message is decided by
-the rules, and in the transaction, of a dead letter, and acknowledged after that. Never: rejects a message (through the
-dead-letter exchange it is lost where a binding is missing), or keeps a worker from consuming its own queue.
+Promises: messages are received only while the worker is known to be unavailable or to have stopped, and its queue has
+no consumer. Both are checked again before each transaction (queue_emptier.py). Never: keeps a worker from consuming its
+own queue.
 
 One case remains: when the broker is lost between commit and acknowledgement, the message returns to the queue, and a
 worker that comes back runs an execution that was failed. The reconciler records such executions.
 """
 
 import asyncio
-import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-
-import structlog
+from dataclasses import dataclass
 
 from dlq_handler.broker.consumer import QueueConsumer
-from dlq_handler.broker.delivery import Delivery
 from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.dead_letters.intake import DeadLetterConsumers
-from dlq_handler.dead_letters.letter import RESCUED, DeadLetter, Death, DrainedFrom
+from dlq_handler.dead_letters.letter import DeadLetter, DrainedFrom, Retired
+from dlq_handler.dead_letters.queue_emptier import DrainCheck, Drained, Note, QueueEmptier
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.endings.ender import Ender
-from dlq_handler.errors import Braked, Contended, GateClosed, Unavailable
-from dlq_handler.host.worker import Worker, WorkerQueueNames
+from dlq_handler.errors import Braked, GateClosed, Unavailable
+from dlq_handler.host.worker import AvailabilityPolicy, Worker, WorkerQueueNames, has_stopped
 from dlq_handler.host.workers_sql import read_worker_and_time
 from dlq_handler.loop import every
+from dlq_handler.safety.gate_service import Gate
 from dlq_handler.workers.watch import WorkerWatch
-
-log = structlog.get_logger()
-
-# A queue that delivers nothing for this long counts as empty.
-IDLE_SECONDS = 1.0
-
-# The last in line: a worker that comes back while its queue is drained gets what is left.
-DRAIN_PRIORITY = -10
 
 
 class QueueDrainer:
+    """Drains the queues of workers that are confirmed unavailable."""
+
     def __init__(
         self,
         database: Database,
@@ -53,7 +43,8 @@ class QueueDrainer:
         interval_seconds: float = 5.0,
     ) -> None:
         self._database, self._watch, self._leadership = database, watch, leadership
-        self._ender, self._consumers, self._names = ender, consumers, names
+        self._ender, self._names = ender, names
+        self._emptier = QueueEmptier(ender, consumers)
         self._interval_seconds = interval_seconds
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -74,8 +65,9 @@ class QueueDrainer:
         for worker in unavailable:
             if stop.is_set():
                 break
+            checker = _UnavailableChecker(self._database, self._leadership, worker)
             try:
-                await self._drain(worker, stop)
+                await self._emptier.empty(self._names.queue(worker.id), checker, stop, worker_id=worker.id)
             except (Braked, GateClosed):
                 raise
             except Unavailable as error:
@@ -84,88 +76,36 @@ class QueueDrainer:
         if failure is not None:
             raise failure
 
-    async def _drain(self, worker: Worker, stop: asyncio.Event) -> None:
-        consumer = self._consumers.of_queue(self._names.queue(worker.id), priority=DRAIN_PRIORITY)
-        try:
-            check = await self._check(worker, consumer)
-            if check.why_not is not None or not check.ready:
-                return
-            await consumer.open()
-            log.warning("drain.started", worker_id=worker.id, queue=consumer.queue)
-            messages, explanation = 0, None
-            while explanation is None:
-                batch = await consumer.next_batch(stop, IDLE_SECONDS)
-                explanation = None if batch else "nothing is left to take"
-                while batch and explanation is None:
-                    ended = await self._end(worker, consumer, batch)
-                    if isinstance(ended, str):
-                        explanation = ended
-                    else:
-                        messages += ended
-                        batch = batch[ended:]
-            log.warning(
-                "drain.ended",
-                worker_id=worker.id,
-                queue=consumer.queue,
-                messages=messages,
-                explanation=explanation,
-            )
-        finally:
-            # Unacknowledged messages return to the queue.
-            await consumer.close()
 
-    async def _end(
-        self, worker: Worker, consumer: QueueConsumer[DeadLetter], batch: Sequence[Delivery[DeadLetter]]
-    ) -> int | str:
-        """Decide, commit, acknowledge. Returns how many of the first messages are done, or why none is."""
-        check = await self._check(worker, consumer)
-        if check.why_not is not None:
-            return check.why_not
-        letters = [
-            as_drained(delivery.item, check.drained_from, queue=consumer.queue, now=check.now)
-            for delivery in batch
-        ]
-        try:
-            committed = await self._ender.commit_first(letters)
-        except Contended as error:
-            return f"the database asks to try again: {error}"
-        # Only after the commit. Those postponed return to the queue when the consumer is closed.
-        await consumer.acknowledge(
-            [
-                delivery
-                for letter, delivery in zip(letters[: committed.items], batch, strict=False)
-                if letter.key not in committed.postponed
-            ]
-        )
-        return committed.items
+@dataclass(frozen=True, slots=True)
+class _UnavailableChecker:
+    database: Database
+    leadership: Leadership
+    worker: Worker
+    """As it was confirmed unavailable."""
 
-    async def _check(self, worker: Worker, consumer: QueueConsumer[DeadLetter]) -> "_Check":
-        """Whether the queue may still be drained."""
+    async def check(self, consumer: QueueConsumer[DeadLetter]) -> DrainCheck:
         counts = await consumer.count()
-        found, now = await read_worker_and_time(self._database, worker.id)
+        found, now = await read_worker_and_time(self.database, self.worker.id)
         other_consumers = counts.consumers - int(consumer.is_consuming)
-        why_not = why_not_drain(worker, found, other_consumers=other_consumers)
-        if not self._leadership.is_leader:
-            why_not = "another replica is the leader"
-        return _Check(
-            why_not=why_not,
+        why_not = why_not_drain(self.worker, found, other_consumers=other_consumers)
+        return DrainCheck(
+            why_not=why_not if self.leadership.is_leader else _NOT_LEADER,
             ready=counts.ready,
             now=now,
-            drained_from=DrainedFrom(
-                worker_id=worker.id,
-                heartbeat_age_seconds=(found.heartbeat_age_seconds if found else None) or 0.0,
-                other_consumers=other_consumers,
-            ),
+            drained_from=_drained_from(self.worker.id, found, other_consumers),
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Check:
-    why_not: str | None
-    ready: int
-    now: datetime
-    """The database's clock."""
-    drained_from: DrainedFrom
+_NOT_LEADER = "another replica is the leader"
+
+
+def _drained_from(worker_id: int | None, found: Worker | None, other_consumers: int) -> DrainedFrom:
+    return DrainedFrom(
+        worker_id=worker_id,
+        heartbeat_age_seconds=None if found is None else found.heartbeat_age_seconds,
+        other_consumers=other_consumers,
+    )
 
 
 def why_not_drain(unavailable: Worker, found: Worker | None, *, other_consumers: int) -> str | None:
@@ -176,25 +116,92 @@ def why_not_drain(unavailable: Worker, found: Worker | None, *, other_consumers:
     if found.last_heartbeat is None or found.last_heartbeat != unavailable.last_heartbeat:
         return "it has sent a heartbeat"
     if other_consumers > 0:
-        return "its queue has a consumer"
+        return _HAS_CONSUMER
     return None
 
 
-def as_drained(letter: DeadLetter, drained_from: DrainedFrom, *, queue: str, now: datetime) -> DeadLetter:
-    """The message as if it had been dead-lettered from `queue` now.
+_HAS_CONSUMER = "its queue has a consumer"
 
-    Its key does not depend on the time: a message that returns because its acknowledgement was lost has the same key.
-    """
-    return replace(
-        letter,
-        key=hashlib.sha256(f"{RESCUED}\x1f{queue}\x1f{letter.key}".encode()).hexdigest(),
-        death=Death(
-            queue=queue,
-            reason=RESCUED,
-            time=now,
-            count=1,
-            exchange=letter.exchange,
-        ),
-        first_death_queue=letter.first_death_queue or queue,
-        drained_from=drained_from,
-    )
+
+class RetiredQueueDrainer:
+    """Empties a queue that is being retired, for the leader: when its keys are bound to the retired queue."""
+
+    def __init__(
+        self,
+        database: Database,
+        leadership: Leadership,
+        gate: Gate,
+        ender: Ender[DeadLetter, Entry],
+        *,
+        consumers: DeadLetterConsumers,
+        availability: AvailabilityPolicy,
+    ) -> None:
+        """`ender`: one with this leadership, so that no other replica leads when it commits."""
+        self._database, self._leadership, self._gate = database, leadership, gate
+        self._ender, self._availability = ender, availability
+        self._emptier = QueueEmptier(ender, consumers)
+
+    async def drain(
+        self,
+        queue: str,
+        stop: asyncio.Event,
+        *,
+        worker_id: int | None,
+        is_archive: bool = False,
+        records_left: int = 0,
+        note: Note | None = None,
+    ) -> Drained:
+        """`worker_id`: None for a flow without a worker, whose queue only must have no consumer.
+
+        A dispatch is decided. Other messages are archived: of a queue with `is_archive` all of them, at most
+        `records_left` as records. Raises `QueueMissing`, another `Unavailable`, `Braked` or `GateClosed`.
+        """
+        # Never test by consuming: each delivery that returns to the queue counts against the delivery limit.
+        await self._ender.check()
+        return await self._emptier.empty(
+            queue,
+            _RetiredChecker(self._database, self._leadership, self._gate, self._availability, worker_id),
+            stop,
+            worker_id=worker_id,
+            retired=Retired(is_archive=is_archive),
+            records_left=records_left,
+            note=note,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _RetiredChecker:
+    database: Database
+    leadership: Leadership
+    gate: Gate
+    availability: AvailabilityPolicy
+    worker_id: int | None
+
+    async def check(self, consumer: QueueConsumer[DeadLetter]) -> DrainCheck:
+        counts = await consumer.count()
+        # No worker has the id 0: for a flow without one, this reads the clock.
+        found, now = await read_worker_and_time(self.database, self.worker_id or 0)
+        other_consumers = counts.consumers - int(consumer.is_consuming)
+        why_not = why_not_empty(
+            found,
+            other_consumers=other_consumers,
+            link_age_seconds=self.gate.watched_seconds,
+            policy=self.availability,
+        )
+        return DrainCheck(
+            why_not=why_not if self.leadership.is_leader else _NOT_LEADER,
+            ready=counts.ready,
+            now=now,
+            drained_from=_drained_from(self.worker_id, found, other_consumers),
+        )
+
+
+def why_not_empty(
+    found: Worker | None, *, other_consumers: int, link_age_seconds: float, policy: AvailabilityPolicy
+) -> str | None:
+    """None: a queue that is being retired may be emptied. `found`: its worker; None: it has no row, or none ever."""
+    if other_consumers > 0:
+        return _HAS_CONSUMER
+    if not has_stopped(found, link_age_seconds=link_age_seconds, policy=policy):
+        return "its worker is not known to have stopped"
+    return None

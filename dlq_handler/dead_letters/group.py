@@ -38,7 +38,9 @@ class Category(StrEnum):
     REJECTED = "rejected"
     DELIVERY_LIMIT = "delivery_limit"
     RESCUED = "rescued"
-    """dlq-handler drained it from the queue of an unavailable worker."""
+    """dlq-handler drained it from the queue of an unavailable or retired worker."""
+    ARCHIVED = "archived"
+    """It is no dispatch, and its queue was retired."""
     NO_DEATH = "no_death"
     """It has no x-death: it was published straight to the intake queue."""
     OTHER_DEATH = "other_death"
@@ -55,13 +57,14 @@ _OF_REASON = {
     "delivery_limit": Category.DELIVERY_LIMIT,
     RESCUED: Category.RESCUED,
 }
-_DETAILED = frozenset({Category.UNREADABLE, Category.UNRELATED})
+_DETAILED = frozenset({Category.UNREADABLE, Category.UNRELATED, Category.ARCHIVED})
 _TITLES = {
     Category.NOT_TAKEN: "Not taken in time",
     Category.QUEUE_FULL: "Queue full",
     Category.REJECTED: "Rejected",
     Category.DELIVERY_LIMIT: "Delivered too often",
     Category.RESCUED: "Rescued",
+    Category.ARCHIVED: "Archived",
     Category.NO_DEATH: "Published without a death",
     Category.OTHER_DEATH: "Died of another reason",
     Category.UNKNOWN_EXECUTION: "Unknown execution",
@@ -92,7 +95,10 @@ class GroupKey(NamedTuple):
     queue: str | None
     """The queue of the first death; None: unknown."""
     detail: str | None = None
-    """The `ParseProblem` of an unreadable dead letter, the message type of an unrelated one; None: unknown."""
+    """The `ParseProblem` of an unreadable dead letter, the message type of an unrelated or archived one.
+
+    None: unknown.
+    """
 
     @property
     def id(self) -> str:
@@ -160,13 +166,15 @@ def _id_of(key: GroupKey) -> str:
 
 
 def _category_of(letter: DeadLetter, outcome: Outcome) -> Category:
-    if letter.parse_error is not None:
+    if letter.parse_error is not None and outcome is not Outcome.ARCHIVED:
         return Category.UNREADABLE
     match outcome:
         case Outcome.UNREADABLE:
             return Category.UNREADABLE
         case Outcome.UNRELATED:
             return Category.UNRELATED
+        case Outcome.ARCHIVED:
+            return Category.ARCHIVED
         case Outcome.UNKNOWN_EXECUTION:
             return Category.UNKNOWN_EXECUTION
         case (

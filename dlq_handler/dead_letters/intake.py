@@ -4,21 +4,23 @@ Promises: a delivery is acknowledged only after the transaction that recorded it
 right, never acknowledges a dead letter. During an outage of the database dead letters are held for at most
 `pause.database_outage_seconds`, then return to the queue. While the brake holds or the safety gate is closed they
 return at once, and no more are received. Canaries are recorded as received and acknowledged, never decided.
+
+A second intake receives the messages of the retired queue (retired.py). It reports its own loop and its own part of
+readiness, knows no canaries, and is not counted as the intake.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
 
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.consumer import QueueConsumer, QueueMissing
-from dlq_handler.broker.delivery import Delivery
+from dlq_handler.broker.delivery import Delivery, RawMessage
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.leadership import worst_error
 from dlq_handler.dead_letters.letter import DeadLetter
@@ -26,18 +28,25 @@ from dlq_handler.dead_letters.options import SHADOW_KEY_PREFIX, BatchOptions, In
 from dlq_handler.dead_letters.parse import read_dead_letter
 from dlq_handler.dead_letters.record import Entry
 from dlq_handler.dead_letters.recorder import DeferringRecorder
-from dlq_handler.endings.ender import Ender
+from dlq_handler.dead_letters.rescued import as_retired
+from dlq_handler.endings.ender import Committed, Ender
 from dlq_handler.errors import Braked, Contended, GateClosed, TooSlow, Unavailable
 from dlq_handler.health import Readiness, bounded, heartbeat, locked
+from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.loop import Backoff, every, pause
 from dlq_handler.metrics import Metrics
 from dlq_handler.tasks import task_group
+from dlq_handler.topology.blueprint import RETIRED_QUEUE
 from dlq_handler.topology.canary_watch import CanaryRecorder
-from dlq_handler.topology.keeper import TopologyKeeper
 
 log = structlog.get_logger()
 
 LOOP = "dead-letter-intake"
+RETIRED_LOOP = "retired-queue-intake"
+
+# Parts of readiness.
+PART = "consumer"
+RETIRED_PART = "retired_consumer"
 
 Written = TypeVar("Written")
 
@@ -59,21 +68,39 @@ PROVING_SECONDS = 5.0
 FINISH_SECONDS = 5.0
 
 
+class QueueKeeper(Protocol):
+    """Keeps a queue declared and bound."""
+
+    def reapply_now(self) -> None: ...
+
+
+class LetterCheck(Protocol):
+    """Completes dead letters with what the broker says just before their decision."""
+
+    async def complete(self, letters: Sequence[DeadLetter]) -> Sequence[DeadLetter]:
+        """The same dead letters, with the same keys, in the same order. Raises `Unavailable`."""
+
+
 class DeadLetterIntake:
     def __init__(
         self,
         consumer: QueueConsumer[DeadLetter],
         ender: Ender[DeadLetter, Entry],
-        keeper: TopologyKeeper,
-        canaries: CanaryRecorder,
+        keeper: QueueKeeper,
+        canaries: CanaryRecorder | None,
         pauses: PauseOptions,
         *,
         readiness: Readiness,
         metrics: Metrics,
         deferring: tuple[DeferringRecorder, Ender[DeadLetter, Entry]] | None = None,
+        check: LetterCheck | None = None,
         batches_at_once: int = 2,
     ) -> None:
-        """`deferring`: None where a dead letter that the broker drops is no loss, as in shadow mode."""
+        """`deferring`: None where a dead letter that the broker drops is no loss, as in shadow mode. `check`: set for
+        the retired queue, which no canary is sent through.
+        """
+        self._check = check
+        self._loop, self._part = (LOOP, PART) if check is None else (RETIRED_LOOP, RETIRED_PART)
         self._canaries, self._deferring = canaries, deferring
         # How often a dead letter was too slow alone, by key: a classic queue counts no deliveries.
         self._too_slow_alone: Counter[str] = Counter()
@@ -91,7 +118,7 @@ class DeadLetterIntake:
 
     async def run(self, stop: asyncio.Event) -> None:
         try:
-            await every(0, lambda: self.tick(stop), stop, name=LOOP)
+            await every(0, lambda: self.tick(stop), stop, name=self._loop)
         finally:
             await self._close("stopped")
 
@@ -116,11 +143,11 @@ class DeadLetterIntake:
                 for number in range(self._batches_at_once):
                     group.create_task(self._watch_batch(stop, number), name=f"batch-{number}")
         except BaseExceptionGroup as failed:
-            raise worst_error(failed.exceptions, loop=LOOP) from failed
+            raise worst_error(failed.exceptions, loop=self._loop) from failed
 
     async def _watch_batch(self, stop: asyncio.Event, number: int) -> None:
         # A heartbeat of its own: a batch that hangs would otherwise hide behind another one that waits.
-        with heartbeat(f"{LOOP}, batch {number}"):
+        with heartbeat(f"{self._loop}, batch {number}"):
             await self._process_batch(stop)
 
     async def _process_batch(self, stop: asyncio.Event) -> None:
@@ -183,18 +210,19 @@ class DeadLetterIntake:
         self._readiness.report("broker", ok=True, detail="connected")
         if self._failed_batches.failures == 0:
             self._report_consuming()
-        self._metrics.intake_opened.inc()
+        if self._check is None:
+            self._metrics.intake_opened.inc()
         log.info("intake.opened", queue=self._consumer.queue)
 
     def _report_consuming(self) -> None:
-        self._readiness.report("consumer", ok=True, detail=f"consuming {self._consumer.queue}")
+        self._readiness.report(self._part, ok=True, detail=f"consuming {self._consumer.queue}")
 
     async def _close(self, explanation: str) -> None:
         if self._consumer.is_open:
             log.info("intake.closed", queue=self._consumer.queue, explanation=explanation)
             # The queue may have been deleted: it must be bound during the pause too.
             self._keeper.reapply_now()
-        self._readiness.report("consumer", ok=False, detail=explanation)
+        self._readiness.report(self._part, ok=False, detail=explanation)
         await self._consumer.close()
 
     async def _process(self, batch: Sequence[Delivery[DeadLetter]], stop: asyncio.Event) -> bool:
@@ -221,10 +249,11 @@ class DeadLetterIntake:
     ) -> Sequence[Delivery[DeadLetter]]:
         """Record and acknowledge the canaries. Returns the others."""
         canaries = [delivery for delivery in batch if delivery.item.is_canary]
-        if not canaries:
+        if self._canaries is None or not canaries:
             return batch
+        recorder = self._canaries
         ids = [one for delivery in canaries if (one := delivery.item.canary_id) is not None]
-        await self._retry(lambda: self._canaries.record_received(ids), len(canaries), stop)
+        await self._retry(lambda: recorder.record_received(ids), len(canaries), stop)
         await self._consumer.acknowledge(canaries)
         self._metrics.canaries_arrived.inc(len(canaries))
         return [delivery for delivery in batch if not delivery.item.is_canary]
@@ -260,7 +289,13 @@ class DeadLetterIntake:
     ) -> Sequence[Delivery[DeadLetter]]:
         """Commit and acknowledge as many as one transaction takes. Returns the others. Raises `TooSlow` at once."""
         letters = [delivery.item for delivery in batch]
-        committed = await self._retry(lambda: ender.commit_first(letters), len(letters), stop)
+
+        async def commit() -> Committed[Entry]:
+            # Again at each attempt: during an outage a worker may have got its queue back.
+            checked = letters if self._check is None else await self._check.complete(letters)
+            return await ender.commit_first(checked)
+
+        committed = await self._retry(commit, len(letters), stop)
         done = batch[: committed.items]
         self._consumer.postpone(
             [delivery for delivery in done if delivery.item.key in committed.postponed],
@@ -288,10 +323,11 @@ class DeadLetterIntake:
                 if backoff.failures == 0:
                     log.warning("batch.delayed", letters=count, error=str(error))
                     self._readiness.report(
-                        "consumer", ok=False, detail=f"dead letters wait for the database: {error}"
+                        self._part, ok=False, detail=f"dead letters wait for the database: {error}"
                     )
                 if monotonic_seconds() >= return_at or await pause(stop, backoff.next_seconds()):
-                    raise Unavailable("database", f"letters go back to the queue: {error}") from error
+                    component = error.component if isinstance(error, Unavailable) else "database"
+                    raise Unavailable(component, f"letters go back to the queue: {error}") from error
             else:
                 if backoff.failures:
                     self._report_consuming()
@@ -318,6 +354,19 @@ class DeadLetterConsumers:
 
     def of_queue(self, queue: str, *, priority: int) -> QueueConsumer[DeadLetter]:
         """A consumer that is not open yet."""
+        return self._of(queue, priority, self._read)
+
+    def of_retired_queue(self, names: WorkerQueueNames) -> QueueConsumer[DeadLetter]:
+        return self._of(RETIRED_QUEUE, 0, lambda raw: as_retired(self._read(raw), names))
+
+    def _read(self, raw: RawMessage) -> DeadLetter:
+        return read_dead_letter(
+            raw, body_limit_bytes=self._intake.stored_body_bytes, key_prefix=self._key_prefix
+        )
+
+    def _of(
+        self, queue: str, priority: int, read: Callable[[RawMessage], DeadLetter]
+    ) -> QueueConsumer[DeadLetter]:
         return QueueConsumer(
             self._address,
             self._admin,
@@ -326,11 +375,7 @@ class DeadLetterConsumers:
             batch_size=self._batch.size,
             batch_wait_seconds=self._batch.wait_ms / 1000,
             max_bytes=self._intake.buffer_bytes,
-            read=partial(
-                read_dead_letter,
-                body_limit_bytes=self._intake.stored_body_bytes,
-                key_prefix=self._key_prefix,
-            ),
+            read=read,
             max_body_bytes=self._intake.max_body_bytes,
             consumer_priority=priority,
             consumer_tag=self._tag,

@@ -7,9 +7,11 @@ from uuid import UUID
 
 from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
 from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.topology.blueprint import RETIRED_QUEUE
 from dlq_handler.topology.canary import CANARY_MESSAGE_TYPE, CANARY_QUEUE
 
-# The broker's reasons, and one for a message that dlq-handler drained from the queue of an unavailable worker.
+# The broker's reasons, and one for a message that was not dead-lettered: dlq-handler drained it from the queue of an
+# unavailable or retired worker, or received it from the retired queue.
 RESCUED = "rescued"
 DEATH_REASONS = ("expired", "rejected", "maxlen", "delivery_limit", RESCUED)
 UNKNOWN_REASON = "none"
@@ -57,9 +59,22 @@ class Death:
 class DrainedFrom:
     """The worker whose queue a message was drained from, as it was read at that time."""
 
-    worker_id: int
-    heartbeat_age_seconds: float
+    worker_id: int | None
+    """None: the queue is of a flow without a worker."""
+    heartbeat_age_seconds: float | None
+    """None: the worker has no row, or its row no heartbeat."""
     other_consumers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """What is known of the retired worker or flow that a message was sent to."""
+
+    is_archive: bool = False
+    """The contents of its queue are archived, not decided."""
+    has_own_queue: bool | None = None
+    """Of a message from the retired queue: whether the worker's own queue existed just before the decision. The same
+    message may be in that queue too. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +108,8 @@ class DeadLetter:
     """Earlier deliveries from the intake queue; only quorum queues count them."""
     drained_from: DrainedFrom | None = None
     """Set exactly for a message that was drained from its worker's queue."""
+    retired: Retired | None = None
+    """Set for a message from a queue that is being retired, and from the retired queue. Not on record."""
 
     @property
     def reason(self) -> str:
@@ -106,6 +123,11 @@ class DeadLetter:
     @property
     def died_at(self) -> datetime | None:
         return self.death.time if self.death else None
+
+    @property
+    def is_from_retired_queue(self) -> bool:
+        """Also of a record, from which `retired` is missing."""
+        return self.queue == RETIRED_QUEUE and self.reason == RESCUED
 
     @property
     def held_bytes(self) -> int:
@@ -176,7 +198,8 @@ def without_texts(letter: DeadLetter, names: WorkerQueueNames) -> DeadLetter:
     is_dispatch = letter.message_type == DISPATCH_MESSAGE_TYPE
     death = letter.death and replace(
         letter.death,
-        queue=None,
+        # A constant. Without it the dead letter would be decided as one that its worker cannot have any more.
+        queue=RETIRED_QUEUE if letter.is_from_retired_queue else None,
         reason=letter.reason if letter.reason in DEATH_REASONS else UNKNOWN_REASON,
         exchange=None,
     )

@@ -23,7 +23,7 @@ from dlq_handler.dead_letters.decide import (
     executions_found,
     first_of_each,
     needs_execution,
-    worker_in_question,
+    workers_in_question,
 )
 from dlq_handler.dead_letters.groups_sql import count_arrivals, count_letters
 from dlq_handler.dead_letters.letter import DeadLetter, without_texts
@@ -31,7 +31,6 @@ from dlq_handler.dead_letters.record import Entry, bare_entry, deferred, entries
 from dlq_handler.endings.options import RecordOptions
 from dlq_handler.endings.recording import Applied, Batch, Recorder, Refusal, Step, log_together
 from dlq_handler.host import workers_sql
-from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.executions_sql import LockedView
 from dlq_handler.host.names import DISPATCH_MESSAGE_TYPE
 from dlq_handler.host.worker import AvailabilityPolicy, Worker
@@ -169,13 +168,10 @@ class LetterRecorder(_Recorder):
     async def _read_workers(
         self, tx: Transaction, letters: Sequence[DeadLetter], view: LockedView
     ) -> Mapping[int, Worker]:
-        """Only the decision about a running execution needs its worker."""
-        wanted = set()
+        wanted: set[int] = set()
         for letter in letters:
             execution = view.executions.get(letter.execution_id) if letter.execution_id is not None else None
-            if execution is not None and execution.status is ExecutionStatus.RUNNING:
-                worker_id = worker_in_question(letter, execution, self.options.names)
-                wanted |= set() if worker_id is None else {worker_id}
+            wanted |= workers_in_question(letter, execution, self.options.names)
         return await workers_sql.read_workers(tx, wanted) if wanted else {}
 
 

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from dlq_handler.diagnosis.diagnosis import Check, Diagnosis, ok, problem, unknown
+from dlq_handler.diagnosis.checks import Check
+from dlq_handler.diagnosis.diagnosis import Diagnosis, ok, problem, unknown
 from dlq_handler.diagnosis.view import OFF, Unknown, View
 from dlq_handler.text import in_units
 

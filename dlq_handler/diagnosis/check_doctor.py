@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 from dlq_handler.diagnosis.check_servers import some_of
-from dlq_handler.diagnosis.diagnosis import MANAGEMENT_ACTION, Check, Diagnosis, ok, problem, unknown
-from dlq_handler.diagnosis.view import OFF, ClockFact, DoctorFacts, Unknown, View
+from dlq_handler.diagnosis.checks import Check
+from dlq_handler.diagnosis.diagnosis import MANAGEMENT_ACTION, Diagnosis, ok, problem, unknown
+from dlq_handler.diagnosis.doctor_facts import ClockFact, DoctorFacts
+from dlq_handler.diagnosis.view import OFF, Unknown, View
 from dlq_handler.timeouts.case import RUN_GRACE_SECONDS
 from dlq_handler.topology.canary_run import CanaryRunReport, RunConclusion
 from dlq_handler.topology.drift import listed

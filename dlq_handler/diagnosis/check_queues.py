@@ -1,13 +1,17 @@
 """Checks of the intake queue and of the queues that the executor must consume. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from dlq_handler.diagnosis.diagnosis import MANAGEMENT_ACTION, Check, Diagnosis, Health, ok, problem, unknown
+from dlq_handler.diagnosis.checks import Check
+from dlq_handler.diagnosis.diagnosis import MANAGEMENT_ACTION, Diagnosis, Health, ok, problem, unknown
 from dlq_handler.diagnosis.view import OFF, QueueFact, Unknown, UnknownCause, View
+from dlq_handler.host.owners import HostService
 from dlq_handler.timeouts.decide_unscheduled import REPUBLISHING_IS_OFF
 from dlq_handler.topology.consumers import Consumers
 from dlq_handler.topology.drift import listed
+from dlq_handler.topology.system_queues import OWNERS
 
 # The statistics of the management API are some seconds old. Right after a start nothing is broken yet.
 _LISTED_LATE = (
@@ -136,6 +140,43 @@ def requests(view: View) -> Diagnosis:
         "Start workers that can run their actions, then raise that limit or run the executions again.",
         headline="Executions are requested again and never scheduled",
     )
+
+
+def system_queues(view: View) -> Diagnosis:
+    """The queues that no other check examines."""
+    fact = view.system_queues
+    if isinstance(fact, Unknown):
+        return unknown(Check.SYSTEM_QUEUES, fact)
+    facts = (view.completions, view.requests, view.intake)
+    examined = {one.name for one in facts if isinstance(one, QueueFact)}
+    missing = [name for name in fact.missing if name not in examined]
+    if missing:
+        services = [service for service in HostService if any(OWNERS[name] == service for name in missing)]
+        return problem(
+            Check.SYSTEM_QUEUES,
+            f"There {_is_or_are(missing)} {listed(missing)}. The broker confirms messages for a missing queue and "
+            "drops them.",
+            f"Restart {' and '.join(map(_named, services))}: a service declares its queues only when it starts.",
+            evidence=(f"{name}: declared by {_named(HostService(OWNERS[name]))}" for name in missing),
+        )
+    unsure = {name: reason for name, reason in fact.unknown.items() if name not in examined}
+    if unsure:
+        explanation = f"{listed(unsure)}: {next(iter(unsure.values()))}"
+        return unknown(Check.SYSTEM_QUEUES, Unknown(explanation, UnknownCause.TAKES_TIME), MANAGEMENT_ACTION)
+    return ok(Check.SYSTEM_QUEUES, "Every queue exists that Attune's services declare at their start.")
+
+
+def count_missing_queues(view: View) -> int | None:
+    """Of all queues that the host's services declare at their start; None: unknown."""
+    return None if isinstance(view.system_queues, Unknown) else view.system_queues.missing_count
+
+
+def _is_or_are(queues: Sequence[str]) -> str:
+    return "is no queue" if len(queues) == 1 else f"are {len(queues)} queues missing:"
+
+
+def _named(service: HostService) -> str:
+    return "any service of Attune" if service is HostService.COMMON else f"Attune's {service.value}"
 
 
 def _host_queue(check: Check, fact: QueueFact | Unknown) -> Diagnosis:

@@ -15,7 +15,8 @@ from dlq_handler.diagnosis.check_queues import (
     replicas_of,
     unidentified,
 )
-from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, Check, Diagnosis, ok, problem, unknown
+from dlq_handler.diagnosis.checks import Check
+from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, Diagnosis, ok, problem, unknown
 from dlq_handler.diagnosis.view import (
     OFF,
     BrakeFact,

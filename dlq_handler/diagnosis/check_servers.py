@@ -2,15 +2,8 @@
 
 from collections.abc import Sequence
 
-from dlq_handler.diagnosis.diagnosis import (
-    MANAGEMENT_ACTION,
-    REPAIR_FIRST,
-    Check,
-    Diagnosis,
-    ok,
-    problem,
-    unknown,
-)
+from dlq_handler.diagnosis.checks import Check
+from dlq_handler.diagnosis.diagnosis import MANAGEMENT_ACTION, REPAIR_FIRST, Diagnosis, ok, problem, unknown
 from dlq_handler.diagnosis.view import OFF, Unknown, UnknownCause, View
 from dlq_handler.topology.canary import CanaryState, describe_canaries, only_wants_time, worst_of
 from dlq_handler.topology.check import Conclusion, QueueRole

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from dlq_handler.diagnosis.diagnosis import Check, Component, Diagnosis, ok, problem, unknown
+from dlq_handler.diagnosis.checks import Check, Component
+from dlq_handler.diagnosis.diagnosis import Diagnosis, ok, problem, unknown
 from dlq_handler.diagnosis.view import ObservedWorker, QueueFact, Unknown, UnknownCause, View
 from dlq_handler.host.worker import WorkerStatus
 from dlq_handler.text import in_units

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from dlq_handler.diagnosis.check_replica import what_pauses
-from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, Check, Diagnosis, ok, problem, unknown
+from dlq_handler.diagnosis.checks import Check
+from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, Diagnosis, ok, problem, unknown
 from dlq_handler.diagnosis.view import ObservedWorker, Unknown, UnknownCause, View
 from dlq_handler.host.worker import WorkerStatus
 from dlq_handler.text import in_units

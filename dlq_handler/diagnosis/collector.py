@@ -13,6 +13,7 @@ from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.queue_counter import QueueCounter
 from dlq_handler.broker.consumer import QueueConsumer
+from dlq_handler.clock import monotonic_seconds
 from dlq_handler.database.engine import Database
 from dlq_handler.dead_letters.letter import DeadLetter
 from dlq_handler.diagnosis.answer import answer_of
@@ -30,20 +31,26 @@ from dlq_handler.diagnosis.view import (
     GateFact,
     ObservedWorker,
     Off,
+    OrphansFact,
     QueueFact,
     TopologyFact,
     Unknown,
     View,
 )
 from dlq_handler.host.worker import QueueObservation, RegisteredWorker, is_on_time
+from dlq_handler.lifecycle.orphan_watch import OrphanFinder
 from dlq_handler.tasks import task_group
 from dlq_handler.topology.canary import IntakeView, WorkerCanary, decide_canaries, proven
 from dlq_handler.topology.checker import check_topology
 from dlq_handler.topology.consumers import read_consumers
 from dlq_handler.topology.drift import Expectation
+from dlq_handler.topology.system_queues import SystemQueueReader, SystemQueues
 from dlq_handler.workers.availability import is_silent_for_a_day, standing_of
 from dlq_handler.workers.queue_observer import WorkerQueueObserver
 from dlq_handler.workers.service_observation import ServiceObservation
+
+ORPHANS_SECONDS = 300.0
+ORPHANS_LIMIT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +61,9 @@ class _BrokerFacts:
     intake: QueueFact | Unknown | Off = WITHOUT_BROKER
     completions: QueueFact | Unknown = WITHOUT_BROKER
     requests: QueueFact | Unknown = WITHOUT_BROKER
+    system_queues: SystemQueues | Unknown = WITHOUT_BROKER
     queues: dict[int, QueueObservation | None] | Unknown = WITHOUT_BROKER
+    orphans: OrphansFact | Unknown | Off = WITHOUT_BROKER
 
 
 class ViewCollector:
@@ -70,12 +79,18 @@ class ViewCollector:
         expectation: Expectation,
         gate: AskedGate,
         source: QueueConsumer[DeadLetter] | None = None,
+        orphans: OrphanFinder | None = None,
     ) -> None:
-        """`source`: the intake of this process; None: a command observes, which has none."""
+        """`source`: the intake of this process; None: a command observes, which has none. `orphans`: None: they are not
+        counted.
+        """
         self._database, self._link, self._api, self._observer = database, link, api, observer
-        self._queues = queues
+        self._queues, self._system_queues = queues, SystemQueueReader(queues)
         self._options, self._expectation = options, expectation
         self._gate, self._source = gate, source
+        self._orphans = orphans
+        self._counted_orphans: OrphansFact | Unknown | Off = OFF
+        self._count_orphans_at = float("-inf")
 
     async def collect(self) -> View:
         async with task_group() as servers:
@@ -110,7 +125,10 @@ class ViewCollector:
             attune_monitor=database.attune_monitor,
             completions=broker.completions,
             requests=broker.requests,
+            system_queues=broker.system_queues,
             service_observations=database.service_observations,
+            flows=database.flows,
+            orphans=broker.orphans,
         )
 
     async def gate(self) -> GateFact | Unknown:
@@ -120,7 +138,8 @@ class ViewCollector:
         reached = await answer_of(self._link.open())
         fleet = (await about_database).workers
         if isinstance(reached, Unknown):
-            return _BrokerFacts(broker=BrokerFact(error=reached.explanation))
+            orphans = OFF if self._orphans is None else WITHOUT_BROKER
+            return _BrokerFacts(broker=BrokerFact(error=reached.explanation), orphans=orphans)
         ids = None if isinstance(fleet, Unknown) else frozenset(one.worker.id for one in fleet)
         expected = replace(self._expectation, worker_ids=ids)
         intake = expected.blueprint.intake_queue
@@ -131,8 +150,23 @@ class ViewCollector:
             intake=await answer_of(self._intake(intake)) if expected.blueprint.has_intake else OFF,
             completions=await answer_of(self._queue(self._options.completed_queue)),
             requests=await answer_of(self._queue(self._options.requests_queue)),
+            system_queues=await answer_of(self._system_queues.read()),
             queues=fleet if isinstance(fleet, Unknown) else await self._worker_queues(fleet),
+            orphans=fleet if isinstance(fleet, Unknown) and self._orphans else await self._read_orphans(),
         )
+
+    async def _read_orphans(self) -> OrphansFact | Unknown | Off:
+        """Rarely: it counts the queues of every worker that ever was. OFF: not counted yet."""
+        now = monotonic_seconds()
+        # Before that an old heartbeat proves nothing, and no worker would seem to be gone.
+        is_sure = self._gate.watched_seconds >= self._options.availability.unavailable_after_seconds
+        if self._orphans is not None and is_sure and now >= self._count_orphans_at:
+            self._count_orphans_at = now + ORPHANS_SECONDS
+            self._counted_orphans = await answer_of(
+                _count_orphans(self._orphans, self._gate.watched_seconds),
+                within_seconds=ORPHANS_LIMIT_SECONDS,
+            )
+        return self._counted_orphans
 
     async def _topology(self, expected: Expectation) -> TopologyFact:
         report = await check_topology(self._link, self._api, expected, may_probe=False)
@@ -213,6 +247,17 @@ class ViewCollector:
         workers = [one.worker.id for one in database.workers if not is_silent_for_a_day(one.worker)]
         view = _intake_from_outside(intake, expected.own_consumer_tag_prefix)
         return decide_canaries(proven(database.probes), workers, view, policy, queue=intake.name)
+
+
+async def _count_orphans(finder: OrphanFinder, watched_seconds: float) -> OrphansFact:
+    found = await finder.find(link_age_seconds=watched_seconds)
+    ready = [worker.ready for worker in found.orphans]
+    return OrphansFact(
+        queues=sum(len(worker.queues) for worker in found.orphans),
+        workers=len(found.orphans),
+        ready=None if None in ready else sum(one or 0 for one in ready),
+        limits=found.limits,
+    )
 
 
 def _current_observations(database: DatabaseFacts) -> Mapping[str, ServiceObservation]:

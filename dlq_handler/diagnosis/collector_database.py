@@ -1,6 +1,6 @@
 """The database's part of a view: each question by itself, so that one missing table or right hides nothing else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -32,9 +32,12 @@ from dlq_handler.history import events_sql
 from dlq_handler.history.event import REPLICA_STOPPED
 from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.grants_sql import missing_grants
+from dlq_handler.host.rights import Feature
 from dlq_handler.host.unscheduled_sql import count_requested
 from dlq_handler.host.worker import AvailabilityPolicy, RegisteredWorker
 from dlq_handler.host.workers_sql import list_workers
+from dlq_handler.lifecycle.flow_facts_sql import read_flows_fact
+from dlq_handler.lifecycle.flow_summary import FlowsFact
 from dlq_handler.safety import brake_sql as brake_store
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.options import MonitorOptions
@@ -59,6 +62,10 @@ class CollectorOptions:
     monitor: MonitorOptions
     is_shadow: bool
     attune_monitor_is_enabled: bool
+    acts_on_flows: bool = False
+    """dlq_handler.lifecycle.enabled."""
+    features: Collection[Feature] = ()
+    """Those that are enabled and need rights of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +86,7 @@ class DatabaseFacts:
     attune_monitor: AttuneMonitorFact | Unknown = WITHOUT_DATABASE
     service_observations: ServiceObservations | Unknown = WITHOUT_DATABASE
     probes: Sequence[Probe] | Unknown = WITHOUT_DATABASE
+    flows: FlowsFact | Unknown = WITHOUT_DATABASE
 
 
 async def collect_from_database(database: Database, options: CollectorOptions) -> DatabaseFacts:
@@ -107,7 +115,7 @@ async def _collect(database: Database, options: CollectorOptions) -> DatabaseFac
         database=DatabaseFact(is_in_recovery=server.is_in_recovery, answer_seconds=took_seconds),
         at=server.now,
         tables=tables,
-        rights=await answer_of(_rights(database, server, has_own=is_current)),
+        rights=await answer_of(_rights(database, server, options.features, has_own=is_current)),
         brake=await answer_of(_brake(database, options.brake)),
         leader=OFF if options.lease is None else await answer_of(_leader(database, options.lease)),
         outbox=await answer_of(status_sql.waiting_events(database)),
@@ -121,6 +129,7 @@ async def _collect(database: Database, options: CollectorOptions) -> DatabaseFac
         letters=await answer_of(status_sql.unusable_letters(database, requests_queue=options.requests_queue)),
         service_observations=await answer_of(service_observations_sql.read_eventful(database)),
         probes=await answer_of(canary_store.read_probes(database, options.intake_queue)),
+        flows=await answer_of(read_flows_fact(database, is_enabled=options.acts_on_flows)),
     )
     if any(isinstance(getattr(facts, field.name), Unknown) for field in fields(facts)):
         # One missing table or right, or an outage that began in between? The second makes all answers unknown.
@@ -157,9 +166,11 @@ async def _tables(database: Database) -> TablesFact:
     )
 
 
-async def _rights(database: Database, server: ServerState, *, has_own: bool) -> RightsFact:
+async def _rights(
+    database: Database, server: ServerState, features: Collection[Feature], *, has_own: bool
+) -> RightsFact:
     # There are no rights on tables that do not exist yet.
-    missing = await missing_grants(database, has_own=has_own)
+    missing = await missing_grants(database, has_own=has_own, features=features)
     return RightsFact(missing=missing, role=server.role)
 
 

@@ -5,6 +5,7 @@ An unknown fact gives an unknown diagnosis, never ok. A check of a part that is 
 
 from dlq_handler.diagnosis import (
     check_attune,
+    check_flows,
     check_queues,
     check_replica,
     check_servers,
@@ -12,8 +13,10 @@ from dlq_handler.diagnosis import (
     check_workers,
 )
 from dlq_handler.diagnosis.check_doctor import examine
-from dlq_handler.diagnosis.diagnosis import Check, Diagnosis, Health, in_order
-from dlq_handler.diagnosis.view import DoctorFacts, View
+from dlq_handler.diagnosis.checks import Check
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, in_order
+from dlq_handler.diagnosis.doctor_facts import DoctorFacts
+from dlq_handler.diagnosis.view import View
 
 _CHECKS = (
     check_servers.database,
@@ -24,6 +27,7 @@ _CHECKS = (
     check_servers.topology,
     check_servers.canary,
     check_queues.other_consumers,
+    check_queues.system_queues,
     check_queues.completions,
     check_queues.requests,
     check_replica.replicas,
@@ -38,6 +42,10 @@ _CHECKS = (
     check_workers.hung,
     check_workers.queue,
     check_workers.backlog,
+    check_flows.returned_workers,
+    check_flows.stops,
+    check_flows.leaked_queues,
+    check_flows.orphans,
     check_attune.unusable_letters,
     check_attune.attune_monitor,
 )

@@ -23,11 +23,14 @@ from dlq_handler.diagnosis import diagnoses_sql as store
 from dlq_handler.diagnosis import shared_view_sql
 from dlq_handler.diagnosis.answer import answer_of
 from dlq_handler.diagnosis.ask_replica import gate_fact
+from dlq_handler.diagnosis.check_flows import flow_figures
+from dlq_handler.diagnosis.check_queues import count_missing_queues
 from dlq_handler.diagnosis.check_replica import Lacks, Patience
 from dlq_handler.diagnosis.check_services import ServiceFinding, count_services
+from dlq_handler.diagnosis.checks import Check
 from dlq_handler.diagnosis.collector import ViewCollector
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
+from dlq_handler.diagnosis.diagnosis import Diagnosis
 from dlq_handler.diagnosis.observe import beginnings_on_record
 from dlq_handler.diagnosis.shared_view import Observation, decode, encode
 from dlq_handler.diagnosis.since import dated, is_change, is_due
@@ -46,6 +49,7 @@ from dlq_handler.health import Readiness
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import DIAGNOSIS_CHANGED, Topic
 from dlq_handler.loop import every, pause_after
+from dlq_handler.metric_values import FlowFigures
 from dlq_handler.safety.brake import mode_of
 from dlq_handler.safety.brake_service import Brake
 from dlq_handler.safety.gate import GateCause
@@ -134,7 +138,7 @@ class Diagnoser:
             )
             return self._diagnosed(seen, self._with_own_state(view))
         age = monotonic_seconds() - seen.taken_at
-        if age <= max(TOO_OLD_SECONDS, shared_view_sql.VALID_INTERVALS * self._pause_seconds):
+        if age <= self._valid_seconds:
             return self._diagnosed(seen, self._with_own_state(seen.view))
         why = f"the last observation was {in_units(age)} ago; the log of {self._replica} gives the reason"
         view = outdated(seen.view, why)
@@ -143,6 +147,10 @@ class Diagnoser:
     @latest.setter
     def latest(self, seen: Observed | None) -> None:
         self._latest = seen
+
+    @property
+    def _valid_seconds(self) -> float:
+        return max(TOO_OLD_SECONDS, shared_view_sql.VALID_INTERVALS * self._pause_seconds)
 
     def _with_own_state(self, view: View) -> View:
         """Brake and gate are read every two seconds: a page must not show a trip, or a release, an interval late."""
@@ -172,6 +180,19 @@ class Diagnoser:
         """Services of the host that have to be restarted, as last observed; empty before the first observation."""
         seen = self.latest
         return {} if seen is None else count_services(seen.view)
+
+    def count_missing_queues(self) -> int | None:
+        """Queues of the host's services that do not exist, as last observed; None: unknown."""
+        seen = self.latest
+        return None if seen is None else count_missing_queues(seen.view)
+
+    def flow_figures(self) -> FlowFigures:
+        """For the metrics, as last observed. A scrape asks for each series: nothing is diagnosed for it."""
+        seen = self._latest
+        if seen is None or self._database.outage is not None:
+            return FlowFigures()
+        is_valid = monotonic_seconds() - seen.taken_at <= self._valid_seconds
+        return flow_figures(seen.view) if is_valid else FlowFigures()
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self._paced, stop, name="diagnoser", wake=self._wake)

@@ -14,12 +14,11 @@ from dlq_handler.broker.admin.rights_probe import NeededRights, missing_rights
 from dlq_handler.database.engine import Database
 from dlq_handler.database.lease_sql import read_server
 from dlq_handler.diagnosis.answer import answer_of
+from dlq_handler.diagnosis.doctor_facts import ClockFact, DoctorFacts
 from dlq_handler.diagnosis.view import (
     OFF,
     WITHOUT_BROKER,
     WITHOUT_DATABASE,
-    ClockFact,
-    DoctorFacts,
     Unknown,
     View,
 )

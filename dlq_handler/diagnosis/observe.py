@@ -7,8 +7,9 @@ from datetime import datetime
 from dlq_handler.database.engine import Database
 from dlq_handler.diagnosis import diagnoses_sql
 from dlq_handler.diagnosis.answer import answer_of
+from dlq_handler.diagnosis.checks import Check
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
+from dlq_handler.diagnosis.diagnosis import Diagnosis
 from dlq_handler.diagnosis.shared_view import decode
 from dlq_handler.diagnosis.shared_view_sql import SharedView, read_shared
 from dlq_handler.diagnosis.since import beginnings_of, with_beginnings

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from dlq_handler.diagnosis.diagnosis import Check
+from dlq_handler.diagnosis.checks import Check
 from dlq_handler.diagnosis.view import ObservedWorker, TopologyFact, Unknown, View
 from dlq_handler.topology.canary import WorkerCanary
 from dlq_handler.topology.check import CheckedQueue

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from dlq_handler.diagnosis.diagnosis import INFOS, Check, Diagnosis, Health
+from dlq_handler.diagnosis.checks import INFOS, Check
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health
 
 # Explanations have numbers in them. While something is wrong they are put on record this often, and not every time.
 REFRESHED_AFTER = timedelta(minutes=5)

@@ -11,13 +11,14 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from dlq_handler.host.worker import QueueObservation, RegisteredWorker, WorkerStatus
+from dlq_handler.lifecycle.flow_summary import FlowsFact
 from dlq_handler.safety.brake import BrakeView
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.topology.canary import WorkerCanary
-from dlq_handler.topology.canary_run import CanaryRunReport
 from dlq_handler.topology.check import CheckedTopology
 from dlq_handler.topology.consumers import Consumers
+from dlq_handler.topology.system_queues import SystemQueues
 from dlq_handler.workers.availability import Availability, Standing, is_silent_for_a_day
 from dlq_handler.workers.service_observation import (
     ServiceObservation,
@@ -191,6 +192,18 @@ class AttuneMonitorFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrphansFact:
+    """Queues of workers that are gone."""
+
+    queues: int
+    workers: int
+    ready: int | None
+    """Messages in them; None: unknown."""
+    limits: Sequence[str] = ()
+    """What could not be read, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedWorker:
     registered: RegisteredWorker
     standing: Standing
@@ -305,8 +318,12 @@ class View:
     attune_monitor: AttuneMonitorFact | Unknown = NOT_OBSERVED
     completions: QueueFact | Unknown = NOT_OBSERVED
     requests: QueueFact | Unknown = NOT_OBSERVED
+    system_queues: SystemQueues | Unknown = NOT_OBSERVED
     service_observations: ServiceObservations | Unknown = NOT_OBSERVED
     """What the leader has on record of queues without consumers."""
+    flows: FlowsFact | Unknown = NOT_OBSERVED
+    orphans: OrphansFact | Unknown | Off = NOT_OBSERVED
+    """OFF: not counted, because a command observes, or heartbeats have not been read for long enough yet."""
     own: OwnFact | None = None
     """None: a command observes, which is no replica."""
 
@@ -317,33 +334,6 @@ class View:
     @property
     def has_broker(self) -> bool:
         return isinstance(self.broker, BrokerFact) and self.broker.error is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockFact:
-    """The difference of a clock from the database's."""
-
-    ahead_seconds: float
-    error_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorFacts:
-    """What only `doctor` examines, beside the view."""
-
-    warnings: Sequence[str] = ()
-    """Of the settings."""
-    host_schema: str
-    missing_of_host: Sequence[str] | Unknown = NOT_OBSERVED
-    missing_broker_rights: Sequence[str] | Unknown = NOT_OBSERVED
-    clock: ClockFact | Unknown = NOT_OBSERVED
-    broker_clock: ClockFact | Unknown = NOT_OBSERVED
-    restarts: str | Unknown | None = NOT_OBSERVED
-    """Why restarts of workers cannot be detected; None: they can."""
-    reconnects: bool = False
-    """Workers reconnect, by the settings: a new connection is no new process."""
-    run_limit_seconds: float
-    canary: CanaryRunReport | Off = OFF
 
 
 def without_database(view: View, *, error: str, is_unreachable: bool, since: datetime | None) -> View:
@@ -363,6 +353,8 @@ def without_database(view: View, *, error: str, is_unreachable: bool, since: dat
         letters=WITHOUT_DATABASE,
         attune_monitor=WITHOUT_DATABASE,
         service_observations=WITHOUT_DATABASE,
+        flows=WITHOUT_DATABASE,
+        orphans=OFF if view.orphans == OFF else WITHOUT_DATABASE,
     )
 
 

@@ -5,7 +5,7 @@ The checks also date the connection: old heartbeats prove something only after a
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import structlog
 
@@ -16,6 +16,7 @@ from dlq_handler.endings import outbox_sql
 from dlq_handler.errors import SchemaUnfit, Unavailable
 from dlq_handler.health import Readiness
 from dlq_handler.host import grants_sql
+from dlq_handler.host.rights import Feature
 from dlq_handler.loop import every
 from dlq_handler.metrics import Metrics
 
@@ -34,8 +35,11 @@ class DatabaseWatch:
         *,
         readiness: Readiness,
         metrics: Metrics,
+        features: Collection[Feature] = (),
         interval_seconds: float = 5.0,
     ) -> None:
+        """`features`: those that are enabled and need rights of their own."""
+        self._features = features
         self._database, self._readiness, self._metrics = database, readiness, metrics
         self._interval_seconds = interval_seconds
         self._were_missing = False
@@ -61,7 +65,7 @@ class DatabaseWatch:
                 waiting = await self._count_waiting()
                 missing = await self._read_missing_grants()
             if missing and not self._were_missing:
-                statements = await grants_sql.grants_for_us(self._database)
+                statements = await grants_sql.grants_for_us(self._database, self._features)
                 log.warning("grants.missing", grants=list(missing), run=statements)
         except Unavailable as error:
             component = "schema" if isinstance(error, SchemaUnfit) else "database"
@@ -78,7 +82,7 @@ class DatabaseWatch:
         """Once a minute, and more often while some are missing: rights hardly ever change."""
         now = monotonic_seconds()
         if self._were_missing or now - self._grants_read_at >= GRANTS_SECONDS:
-            self._missing = await grants_sql.missing_grants(self._database)
+            self._missing = await grants_sql.missing_grants(self._database, features=self._features)
             self._grants_read_at = now
         return self._missing
 

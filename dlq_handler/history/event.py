@@ -17,6 +17,7 @@ class Topic(StrEnum):
     DIAGNOSIS = "diagnosis"
     AUDIT = "audit"
     TOPOLOGY = "topology"
+    FLOWS = "flows"
 
 
 LETTERS_DECIDED = "letters.decided"
@@ -30,6 +31,7 @@ GATE_OPENED = "gate.opened"
 REPLICA_STARTED = "replica.started"
 REPLICA_STOPPED = "replica.stopped"
 DIAGNOSIS_CHANGED = "diagnosis.changed"
+FLOW_CHANGED = "flow.changed"
 OPERATION_RECORDED = "operation.recorded"
 
 # Kinds that the chart marks. A late worker is visible in its timeline only.

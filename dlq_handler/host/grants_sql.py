@@ -15,10 +15,12 @@ from sqlalchemy import Row
 from dlq_handler.database.engine import Database
 from dlq_handler.database.transaction import Transaction
 from dlq_handler.host.rights import (
+    Feature,
     Need,
     Rights,
     SequenceName,
     TableRight,
+    feature_needs,
     functions_called,
     host_grants,
     host_needs,
@@ -38,9 +40,9 @@ class FoundDatabase:
     """Other roles that own tables of dlq-handler; only an owner can migrate them."""
 
 
-async def read_database(database: Database, role: str) -> FoundDatabase:
+async def read_database(database: Database, role: str, features: Collection[Feature] = ()) -> FoundDatabase:
     """Any role that can connect may read all of it: it is in the catalog."""
-    needs = host_needs(database.host_schema)
+    needs = _needs(database, features)
     async with database.transaction() as tx:
         rights = await _host_rights(tx, database.host_schema, needs)
         [known] = await tx.rows(
@@ -61,20 +63,27 @@ async def read_database(database: Database, role: str) -> FoundDatabase:
     )
 
 
-async def grants_for_us(database: Database) -> list[str]:
+def _needs(database: Database, features: Collection[Feature]) -> tuple[Need, ...]:
+    schema = database.host_schema
+    return (*host_needs(schema), *(feature_needs(schema) if features else ()))
+
+
+async def grants_for_us(database: Database, features: Collection[Feature] = ()) -> list[str]:
     """The statements that an administrator must run for the current role."""
     async with database.transaction() as tx:
         [row] = await tx.rows("SELECT current_user AS role")
-        rights = await _host_rights(tx, database.host_schema, host_needs(database.host_schema))
+        rights = await _host_rights(tx, database.host_schema, _needs(database, features))
     return [*host_grants(row.role, rights), *own_grants(row.role, database.own_schema)]
 
 
-async def missing_grants(database: Database, *, has_own: bool = True) -> list[str]:
+async def missing_grants(
+    database: Database, *, has_own: bool = True, features: Collection[Feature] = ()
+) -> list[str]:
     """The rights that the role needs and lacks, in words; empty when none is missing.
 
     `has_own`: whether the tables of dlq-handler are current. Those that exist are checked.
     """
-    needs = host_needs(database.host_schema)
+    needs = _needs(database, features)
     async with database.transaction() as tx:
         rights = await _host_rights(tx, database.host_schema, needs)
         schemas = {database.host_schema, database.own_schema, *(need.schema for need in rights.needs)}

@@ -18,20 +18,12 @@ COMPLETED_QUEUE = "attune.execution.completed.queue"
 """Attune's executor consumes completion events from this queue. It frees slots and continues workflows by them."""
 ENFORCEMENTS_QUEUE = "attune.enforcements.queue"
 
-SERVICE_QUEUES = (
-    "attune.executor.events.queue",
-    ENFORCEMENTS_QUEUE,
-    REQUESTS_QUEUE,
-    "attune.execution.status.queue",
-    COMPLETED_QUEUE,
-    "attune.inquiry.responses.queue",
-    "attune.events.queue",
-)
-"""Queues in which Attune's services reject messages to the dead-letter exchange."""
-
 REQUESTED_KEY = "execution.requested"
 COMPLETED_KEY = "execution.completed"
 CANCEL_KEY_PATTERN = "execution.cancel.worker.{id}"
+STATUS_CHANGED_KEY = "execution.status.changed"
+INQUIRY_RESPONDED_KEY = "inquiry.responded"
+ENFORCEMENTS_PATTERN = "enforcement.#"
 _ENFORCEMENT_KEY = "enforcement.created"
 
 # A stock consumer on STOCK_QUEUE takes any ExecutionRequested for an expired dispatch. It would fail healthy executions
@@ -39,13 +31,13 @@ _ENFORCEMENT_KEY = "enforcement.created"
 OTHER_KEYS = (
     REQUESTED_KEY,
     COMPLETED_KEY,
-    "execution.status.changed",
+    STATUS_CHANGED_KEY,
     _ENFORCEMENT_KEY,
-    "inquiry.responded",
+    INQUIRY_RESPONDED_KEY,
 )
 """Routing keys of Attune's dead letters that are no dispatches."""
 
-KEYS_OF_PATTERNS = {(ENFORCEMENTS_QUEUE, "enforcement.#"): (_ENFORCEMENT_KEY,)}
+KEYS_OF_PATTERNS = {(ENFORCEMENTS_QUEUE, ENFORCEMENTS_PATTERN): (_ENFORCEMENT_KEY,)}
 """By queue and the pattern that binds it: every key that Attune publishes and that matches the pattern."""
 
 DISPATCH_MESSAGE_TYPE = "ExecutionRequested"

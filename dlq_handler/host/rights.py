@@ -7,10 +7,11 @@ records no dependency of a function body on tables: the body itself is read, by 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
-from dlq_handler.database.transaction import quoted
+from dlq_handler.database.postgres_values import quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,27 @@ def host_needs(schema: str) -> tuple[Need, ...]:
     )
 
 
+class Feature(StrEnum):
+    """What is off by default and needs more rights than the rest."""
+
+    LIFECYCLE = "lifecycle"
+    """Flows, and the queues of workers."""
+    ORPHANS = "orphans"
+    """Only the queues of workers that are gone."""
+
+
+def feature_needs(schema: str) -> tuple[Need, ...]:
+    """The same for each feature: a worker is locked and cordoned while its queues are retired."""
+    return (
+        Need(schema=schema, table="worker", privilege="UPDATE", columns=CORDON_COLUMNS),
+        # Written by a trigger of Attune on `worker`.
+        Need(schema=schema, table="worker_history", privilege="INSERT"),
+    )
+
+
+CORDON_COLUMNS = ("cordoned", "cordon_reason", "cordoned_at")
+
+
 def own_needs(schema: str, tables: Iterable[str]) -> tuple[Need, ...]:
     return tuple(
         Need(schema=schema, table=table, privilege=privilege)
@@ -83,9 +105,9 @@ def own_needs(schema: str, tables: Iterable[str]) -> tuple[Need, ...]:
     )
 
 
-def attune_rights(schema: str) -> Rights:
+def attune_rights(schema: str, features: Collection[Feature] = ()) -> Rights:
     """For Attune's schema as it is known, without a database."""
-    needs = host_needs(schema)
+    needs = (*host_needs(schema), *(feature_needs(schema) if features else ()))
     inserted = dict.fromkeys(need.table for need in needs if need.privilege == "INSERT")
     return Rights(
         needs=needs,

@@ -114,14 +114,15 @@ class WorkerQueueNames:
 
     def owner_of(self, queue: str) -> int | None:
         """The id in a worker queue's name, None for any other queue."""
-        return _id_in(queue, self.queue_pattern)
+        return id_in(queue, self.queue_pattern)
 
     def owner_of_key(self, routing_key: str) -> int | None:
         """The id in a worker's routing key, None for any other key."""
-        return _id_in(routing_key, self.routing_key_pattern)
+        return id_in(routing_key, self.routing_key_pattern)
 
 
-def _id_in(name: str, pattern: str) -> int | None:
+def id_in(name: str, pattern: str) -> int | None:
+    """The worker's id, where the name fits the pattern."""
     prefix, _, suffix = pattern.partition("{id}")
     if len(name) <= len(prefix) + len(suffix) or not (name.startswith(prefix) and name.endswith(suffix)):
         return None
@@ -153,6 +154,26 @@ def is_unavailable(worker: Worker, *, link_age_seconds: float, policy: Availabil
     if worker.heartbeat_age_seconds is None or link_age_seconds < policy.unavailable_after_seconds:
         return False
     return worker.heartbeat_age_seconds > policy.unavailable_after_seconds
+
+
+def has_stopped(worker: Worker | None, *, link_age_seconds: float, policy: AvailabilityPolicy) -> bool:
+    """It can be retired: it has no row, it set its status when it stopped, or it is unavailable.
+
+    A monitor may have set the status of a worker that still runs: this counts only together with a queue that has no
+    consumer. None: no row; ids are never used again.
+    """
+    if worker is None or worker.status == WorkerStatus.INACTIVE:
+        return True
+    return is_unavailable(worker, link_age_seconds=link_age_seconds, policy=policy)
+
+
+def has_returned(worker: Worker | None, *, policy: AvailabilityPolicy) -> bool:
+    """A worker that was retired has registered again: that sets its heartbeat and its status, before it declares its
+    queues. A heartbeat of an inactive worker is that of its last minutes.
+    """
+    if worker is None or worker.status == WorkerStatus.INACTIVE or worker.heartbeat_age_seconds is None:
+        return False
+    return worker.heartbeat_age_seconds <= policy.unavailable_after_seconds
 
 
 def is_on_time(worker: Worker, *, policy: AvailabilityPolicy) -> bool:

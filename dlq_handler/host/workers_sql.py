@@ -4,6 +4,7 @@ Hosts keep the rows of dead workers for ever, so there may be thousands: each qu
 """
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -150,14 +151,14 @@ async def read_worker_and_time(database: Database, worker_id: int) -> tuple[Work
     async with database.transaction() as tx:
         rows = await tx.rows(
             f"""
-            SELECT w.id, {readable("w.last_heartbeat")} AS last_heartbeat, clock_timestamp() AS now,
-                   {age_seconds("w.last_heartbeat")} AS age
+            SELECT w.id, CAST(w.status AS text) AS status, {readable("w.last_heartbeat")} AS last_heartbeat,
+                   {age_seconds("w.last_heartbeat")} AS age, clock_timestamp() AS now
               FROM (VALUES (1)) AS one(row) LEFT JOIN worker w ON w.id = :id
             """,  # noqa: S608  # constant text
             id=worker_id,
         )
     [row] = rows
-    return (None if row.id is None else _worker(row)), row.now
+    return (None if row.id is None else replace(_worker(row), status=row.status)), row.now
 
 
 def _worker(row: Row[Any]) -> Worker:

@@ -18,20 +18,23 @@ async def record(
     *,
     letter_ids: Sequence[int] = (),
     group_id: str | None = None,
+    subject: str | None = None,
     comment: str | None = None,
     result: str,
 ) -> int:
     """Late in its transaction: it also adds a history event, and transactions that add one wait for each other."""
     [row] = await tx.rows(
         """
-        INSERT INTO own.operation (at, username, client, action, letter_ids, group_id, comment, result)
-        VALUES (clock_timestamp(), :username, :client, :action, :letter_ids, :group_id, :comment, :result) RETURNING id
+        INSERT INTO own.operation (at, username, client, action, letter_ids, group_id, subject, comment, result)
+        VALUES (clock_timestamp(), :username, :client, :action, :letter_ids, :group_id, :subject, :comment, :result)
+        RETURNING id
         """,
         username=storable(actor.username),
         client=actor.client.value,
         action=action.value,
         letter_ids=list(letter_ids),
         group_id=None if group_id is None else storable(group_id),
+        subject=None if subject is None else storable(subject),
         comment=None if comment is None else storable(comment),
         result=storable(result),
     )
@@ -40,7 +43,7 @@ async def record(
         topic=Topic.AUDIT,
         kind=OPERATION_RECORDED,
         subject=action.value,
-        detail=target_of(letter_ids, group_id),
+        detail=subject or target_of(letter_ids, group_id),
         replica=actor.username,
     )
     return int(row.id)
@@ -59,7 +62,7 @@ async def list_operations(
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
-            SELECT id, at, username, client, action, letter_ids, group_id, comment, result FROM own.operation
+            SELECT id, at, username, client, action, letter_ids, group_id, subject, comment, result FROM own.operation
              WHERE (CAST(:before_id AS bigint) IS NULL OR id < :before_id)
                AND (CAST(:action AS text) IS NULL OR action = :action)
                AND (CAST(:username AS text) IS NULL OR username = :username)
@@ -82,7 +85,7 @@ async def operations_on(
     async with database.transaction() as tx:
         rows = await tx.rows(
             """
-            SELECT id, at, username, client, action, letter_ids, group_id, comment, result FROM own.operation
+            SELECT id, at, username, client, action, letter_ids, group_id, subject, comment, result FROM own.operation
              WHERE at >= :since AND (letter_ids && CAST(:letter_ids AS bigint[])
                                      OR group_id = ANY (CAST(:group_ids AS text[])))
              ORDER BY id DESC LIMIT 500

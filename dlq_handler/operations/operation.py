@@ -16,6 +16,9 @@ class Action(StrEnum):
     BRAKE_RELEASE = "brake.release"
     LETTERS_REPROCESS = "letters.reprocess"
     LETTER_BODY_READ = "letter.body_read"
+    FLOW_START = "flow.start"
+    FLOW_STOP = "flow.stop"
+    QUEUES_RETIRE = "queues.retire"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +40,12 @@ class Operation:
     group_id: str | None
     comment: str | None
     result: str
+    subject: str | None = None
+    """What it is about, where that is no dead letter."""
 
     @property
     def target(self) -> str | None:
-        return target_of(self.letter_ids, self.group_id)
+        return self.subject or target_of(self.letter_ids, self.group_id)
 
 
 def target_of(letter_ids: Sequence[int], group_id: str | None) -> str | None:

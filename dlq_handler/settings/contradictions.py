@@ -63,6 +63,13 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
             wanted="false: an execution is failed only after its request was published again",
             remedy="set fail_unscheduled to false or republish_requests to true",
         )
+    if own.lifecycle.orphans.enabled and not own.lifecycle.enabled:
+        yield Contradiction(
+            keys=("dlq_handler.lifecycle.orphans.enabled", "dlq_handler.lifecycle.enabled"),
+            found="is true with lifecycle.enabled false",
+            wanted="false: orphaned queues are retired by the stop of a flow, which is off",
+            remedy="set lifecycle.enabled to true, or orphans.enabled to false",
+        )
     if own.schema_name in {settings.database.schema_name, "public"}:
         yield Contradiction(
             keys=("dlq_handler.schema", "database.schema"),

@@ -5,6 +5,7 @@
 
 import os
 import socket
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 from uuid import uuid4
 
@@ -18,12 +19,17 @@ from dlq_handler.endings.options import OutboxOptions, RecordOptions, ShadowOpti
 from dlq_handler.explain.options import ExplainPolicy
 from dlq_handler.history.options import RetentionOptions, RetentionPolicy
 from dlq_handler.host.options import HostDatabase, HostExecutor, HostMessageQueue, HostWorker
+from dlq_handler.host.rights import Feature
 from dlq_handler.host.worker import AvailabilityPolicy, WorkerQueueNames
+from dlq_handler.lifecycle.flow_blueprint import WORKER_BLUEPRINT, FlowBlueprint, worker_blueprint
+from dlq_handler.lifecycle.known_queues import QueueNames
+from dlq_handler.lifecycle.options import Blueprints, LifecycleOptions
 from dlq_handler.options import OwnSection, SchemaName, Seconds, SecretUrl
 from dlq_handler.safety.options import BrakeOptions, GateOptions
 from dlq_handler.timeouts.case import StaleLimits
 from dlq_handler.timeouts.options import MonitorOptions
 from dlq_handler.topology.blueprint import Blueprint, ShadowLimits
+from dlq_handler.topology.canary import CanaryPlan
 from dlq_handler.topology.drift import Expectation
 from dlq_handler.topology.options import CanaryOptions, TopologyOptions
 from dlq_handler.web.options import HttpOptions, UiOptions
@@ -78,6 +84,12 @@ class DlqHandler(OwnSection):
     gate: GateOptions = Field(default_factory=GateOptions)
     shadow: ShadowOptions = Field(default_factory=ShadowOptions)
     canary: CanaryOptions = Field(default_factory=CanaryOptions)
+    lifecycle: LifecycleOptions = Field(default_factory=LifecycleOptions)
+    blueprints: Blueprints = Field(default_factory=dict)
+    """Blueprints of flows, by name, besides `worker`, which is shipped and may be replaced. `{param}` in the name of a
+    queue or in a key is replaced by the value of a parameter. A queue under `flow` has a parameter in its name and is
+    deleted when the flow stops; one under `shared` has none and is never deleted. `contents: archive` records what is
+    left in the queue, `decide` (the default) decides it as dead letters. In a variable: a JSON object."""
     broker: BrokerOptions = Field(default_factory=BrokerOptions)
     database: DatabaseOptions = Field(default_factory=DatabaseOptions)
     outbox: OutboxOptions = Field(default_factory=OutboxOptions)
@@ -212,6 +224,28 @@ class Settings(BaseSettings):
             else None,
             executions_exchange=self.dlq_handler.outbox.exchange,
             workers=self.worker_queues,
+        )
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """Those that are enabled and need more rights."""
+        return frozenset({Feature.LIFECYCLE} if self.dlq_handler.lifecycle.enabled else ())
+
+    @property
+    def flow_blueprints(self) -> Mapping[str, FlowBlueprint]:
+        """Those of the settings, and the shipped one unless it is replaced."""
+        given = {name: one.as_blueprint(name) for name, one in self.dlq_handler.blueprints.items()}
+        return {WORKER_BLUEPRINT: worker_blueprint(self.worker_queues), **given}
+
+    @property
+    def queue_names(self) -> QueueNames:
+        """The queues of host and dlq-handler, by name."""
+        canary, blueprint = self.dlq_handler.canary, self.blueprint
+        plan = CanaryPlan(dead_letter_exchange=blueprint.dead_letter_exchange, ttl_ms=canary.ttl_ms)
+        return QueueNames(
+            blueprint=blueprint,
+            shadow_queue=self.dlq_handler.shadow.queue,
+            canary=plan.queue_arguments if canary.enabled else None,
         )
 
     @property

@@ -18,6 +18,7 @@ from dlq_handler.diagnosis.ask_replica import AskedGate
 from dlq_handler.diagnosis.collector import ViewCollector
 from dlq_handler.diagnosis.collector_database import CollectorOptions
 from dlq_handler.host.names import COMPLETED_QUEUE, REQUESTS_QUEUE
+from dlq_handler.lifecycle.orphan_watch import OrphanFinder
 from dlq_handler.metrics import Metrics
 from dlq_handler.settings.model import Settings
 from dlq_handler.workers.connection_source import ConnectionSource
@@ -79,9 +80,10 @@ def view_collector(
     queues: QueueCounter | None = None,
     observer: WorkerQueueObserver | None = None,
     source: QueueConsumer[DeadLetter] | None = None,
+    orphans: OrphanFinder | None = None,
 ) -> ViewCollector:
-    """In a replica: `queues` and `observer` are those of its background checks, `source` is its intake. A command
-    has none of them.
+    """In a replica: `queues` and `observer` are those of its background checks, `source` is its intake, and `orphans`
+    are counted. A command has none of them.
     """
     api = management_api_of(settings, timeout_seconds=CALL_TIMEOUT_SECONDS)
     queues = queues or QueueCounter(link, api=api, asks_all_once=True)
@@ -98,6 +100,7 @@ def view_collector(
         expectation=settings.expectation,
         gate=gate,
         source=source,
+        orphans=orphans,
     )
 
 
@@ -114,4 +117,6 @@ def _options(settings: Settings) -> CollectorOptions:
         monitor=settings.dlq_handler.monitor,
         is_shadow=own.shadow.enabled,
         attune_monitor_is_enabled=settings.executor.enable_timeout_monitor,
+        acts_on_flows=own.lifecycle.enabled,
+        features=settings.features,
     )

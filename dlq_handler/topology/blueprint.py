@@ -22,6 +22,10 @@ from dlq_handler.host.names import (
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
 
+RETIRED_QUEUE = "dlq_handler.retired.queue"
+"""Gets what is still published to the queues of retired workers and stopped flows. Durable, without arguments: nothing
+in it expires, and nothing is dropped from it. Every replica consumes it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangePlan:
@@ -139,6 +143,17 @@ def superseded_bindings(blueprint: Blueprint, worker_ids: Collection[int]) -> fr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleQueues:
+    """Queues that dlq-handler creates, binds, drains and deletes, beside the retired queue."""
+
+    patterns: tuple[str, ...]
+    """Regular expressions of their names."""
+    sources: tuple[str, ...]
+    """Exchanges that they are bound to."""
+    dead_letter_exchanges: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPermissions:
     """The three patterns of `rabbitmqctl set_permissions`."""
 
@@ -153,12 +168,14 @@ def broker_permissions(
     intake_queues: Collection[str] = (),
     drains: bool = False,
     sends_canaries: bool = False,
+    lifecycle: LifecycleQueues | None = None,
 ) -> BrokerPermissions:
     """The least rights that are sufficient. Reading the TTL of a worker queue needs configure on that queue.
 
     `intake_queues`: the intake queue and the shadow queue. `set_permissions` replaces all rights of a user, so the
     rights for both modes are granted at once: turning shadow mode on or off needs no new grant.
     `drains`: dlq-handler also consumes the queues of unavailable workers. `sends_canaries`: the canary is enabled.
+    `lifecycle`: None while the lifecycle of queues is off.
     """
     other_intake = tuple(intake_queues) if blueprint.has_intake else ()
     declared = tuple(dict.fromkeys((STOCK_QUEUE, *blueprint.queues, *other_intake)))
@@ -167,21 +184,29 @@ def broker_permissions(
     worker_queue = re.escape(blueprint.workers.queue_pattern).replace(r"\{id\}", "[0-9]+")
     canary = (CANARY_EXCHANGE, CANARY_QUEUE) if sends_canaries else ()
     # Declaring a queue with a dead-letter exchange needs write on that exchange.
-    into = (blueprint.dead_letter_exchange,) if sends_canaries else ()
+    into = {blueprint.dead_letter_exchange} if sends_canaries else set[str]()
+    owned: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    if lifecycle is not None:
+        into |= {*lifecycle.dead_letter_exchanges}
+        owned, sources = (re.escape(RETIRED_QUEUE), *lifecycle.patterns), lifecycle.sources
     return BrokerPermissions(
         configure=_any_of(
             map(re.escape, (*exchanges, *declared, *canary)),
             worker_queue,
+            *owned,
             PUBLISH_CHECK_PATTERN,
         ),
         # Binding writes to the queue and reads from the exchange; publishing writes to the exchange.
         write=_any_of(
-            map(re.escape, (*declared, blueprint.executions_exchange, *canary, *into)),
+            map(re.escape, (*declared, blueprint.executions_exchange, *canary, *sorted(into))),
+            *owned,
             PUBLISH_CHECK_PATTERN,
         ),
         read=_any_of(
-            map(re.escape, (*consumed, blueprint.dead_letter_exchange, *canary)),
+            map(re.escape, dict.fromkeys((*consumed, blueprint.dead_letter_exchange, *canary, *sources))),
             *([worker_queue] if drains else ()),
+            *owned,
             PUBLISH_CHECK_PATTERN,
         ),
     )

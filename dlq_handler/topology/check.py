@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dlq_handler.broker.admin.snapshot import Snapshot
-from dlq_handler.host.names import SERVICE_QUEUES
+from dlq_handler.host.owners import SERVICE_QUEUES
 from dlq_handler.topology.blueprint import Blueprint
 from dlq_handler.topology.canary import CANARY_QUEUE
 from dlq_handler.topology.drift import Expectation, Finding, Severity, find_drift, listed

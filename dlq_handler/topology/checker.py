@@ -8,8 +8,9 @@ from dlq_handler.broker.admin import queue_probe
 from dlq_handler.broker.admin.admin_connection import AdminConnection
 from dlq_handler.broker.admin.management_api import ManagementApi
 from dlq_handler.broker.admin.snapshot import ExchangeFacts, QueueFacts, Snapshot
+from dlq_handler.broker.queue_arguments import TYPE_ARGUMENT
 from dlq_handler.errors import Unavailable
-from dlq_handler.host.names import SERVICE_QUEUES
+from dlq_handler.host.owners import SERVICE_QUEUES
 from dlq_handler.topology.check import CheckedTopology, check, unknown_topology
 from dlq_handler.topology.drift import Expectation
 
@@ -73,27 +74,27 @@ async def probe_snapshot(admin: AdminConnection, expected: Expectation) -> Snaps
         *blueprint.queues,
         *SERVICE_QUEUES,
     )
-    queues = [queue for name in names if (queue := await _probe_queue(admin, name)) is not None]
+    queues = [queue for name in names if (queue := await probe_queue(admin, name)) is not None]
     exchanges = {blueprint.dead_letter_exchange}.union(
         exchange for queue in queues if (exchange := queue.dead_letter_exchange)
     )
     return Snapshot(
         exchanges=[
-            facts for name in sorted(exchanges) if (facts := await _probe_exchange(admin, name)) is not None
+            facts for name in sorted(exchanges) if (facts := await probe_exchange(admin, name)) is not None
         ],
         queues=queues,
         is_complete=False,
     )
 
 
-async def _probe_exchange(admin: AdminConnection, name: str) -> ExchangeFacts | None:
+async def probe_exchange(admin: AdminConnection, name: str) -> ExchangeFacts | None:
     if not await queue_probe.exchange_exists(admin, name):
         return None
     exchange_type = await queue_probe.probe_exchange_type(admin, name, "direct")
     return ExchangeFacts(name=name, type=exchange_type or "direct", policy_is_known=False)
 
 
-async def _probe_queue(admin: AdminConnection, name: str) -> QueueFacts | None:
+async def probe_queue(admin: AdminConnection, name: str) -> QueueFacts | None:
     counts = await queue_probe.count_queue(admin, name)
     if counts is None:
         return None
@@ -102,7 +103,7 @@ async def _probe_queue(admin: AdminConnection, name: str) -> QueueFacts | None:
         return QueueFacts(name=name, policy_is_known=False, consumer_count=counts.consumers)
     return QueueFacts(
         name=name,
-        type=str(probed.arguments.get("x-queue-type", "classic")),
+        type=str(probed.arguments.get(TYPE_ARGUMENT, "classic")),
         durable=probed.durable,
         auto_delete=probed.auto_delete,
         arguments=probed.arguments,

@@ -1,8 +1,8 @@
 """Everything that the routes of the ui listener use, gathered once.
 
 Routes read the database through the statements of each room and the last observation through the diagnoser. They change
-something through `operating` alone. Services of the other event loop, which owns their connections, are called through
-`Services`.
+something through `operating` and `flow_operations` alone. Services of the other event loop, which owns their
+connections, are called through `Services`.
 """
 
 import asyncio
@@ -27,6 +27,8 @@ from dlq_handler.explain.options import ExplainPolicy
 from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.host.names import COMPLETED_KEY
 from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.lifecycle.queue_reader import QueueReader, ReadQueues
+from dlq_handler.operations.flow_operations import FlowOperations
 from dlq_handler.operations.operations import Operations
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.timeouts.case import WorkerQueues
@@ -67,6 +69,8 @@ class SearchTurns:
 
 # Longer than the broker's own deadlines.
 BROKER_SECONDS = 15.0
+# Thousands of queues are counted one by one.
+LIST_SECONDS = 30.0
 # Longer than a transaction's own deadline, with the default timeouts.
 REPROCESS_SECONDS = 45.0
 
@@ -82,6 +86,7 @@ class Services:
     consumer: QueueConsumer[DeadLetter]
     reprocessor: Reprocessor
     connections: ConnectionSource | None
+    queues: QueueReader
     explain_policy: ExplainPolicy
 
     async def explain(self, execution_id: int) -> Explanation | None:
@@ -105,6 +110,10 @@ class Services:
             ),
             within_seconds=BROKER_SECONDS,
         )
+
+    async def read_queues(self) -> ReadQueues:
+        """The queues of the vhost, with their owners; some seconds old."""
+        return await self.loop.call(self.queues.latest, within_seconds=LIST_SECONDS)
 
     async def reprocess(self, record_id: int) -> Reprocessed | None:
         """Where the intake processes dead letters: with its brake, its safety gate, its relay."""
@@ -132,6 +141,7 @@ class UiWorld:
     database: Database
     diagnoser: Diagnoser
     operating: Operations
+    flow_operations: FlowOperations
     services: Services
     brake_policy: BrakeOptions
     retention: RetentionPolicy
@@ -152,6 +162,8 @@ class UiWorld:
     warning_rate: float = 10.0
     """Dead letters a minute beyond which the chart and the alert warn."""
     is_shadow: bool = False
+    lifecycle_enabled: bool = False
+    """Flows are started, stopped and deleted."""
     worker_queues: WorkerQueueNames = field(default_factory=WorkerQueueNames)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the replica stops: open streams must not delay it."""

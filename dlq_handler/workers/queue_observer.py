@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from dlq_handler.broker.admin import queue_probe
 from dlq_handler.broker.admin.admin_connection import AdminConnection
+from dlq_handler.broker.admin.api_rows import declared_ttl_ms
 from dlq_handler.broker.admin.management_api import ManagementApi, QueueStatistics
 from dlq_handler.broker.admin.queue_counter import UNKNOWN_QUEUE, QueueCounter
 from dlq_handler.broker.admin.queue_probe import QueueCounts
@@ -257,16 +258,16 @@ class WorkerQueueObserver:
         if began < max(self._api_asked_again_at, self._ttls_asked_again_at):
             return
         try:
-            answer = await self._api.queue_ttls()
+            answer = await self._api.queue_arguments()
         except Unavailable as error:
             self._note_api_error(error)
             return
         self.api_error = None
         self._ttls_asked_again_at = self._now() + max(TTLS_KEPT_SECONDS, pause_after(self._now() - began))
         self._note_ttl(None)
-        for queue, ttl_ms in answer.items():
+        for queue, arguments in answer.items():
             if self._names.owner_of(queue) is not None:
-                self._note_ttl(ttl_ms)
+                self._note_ttl(declared_ttl_ms(arguments))
 
     def _note_api_error(self, error: Unavailable) -> None:
         self.api_error = str(error)

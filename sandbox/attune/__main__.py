@@ -1,9 +1,9 @@
 """Run one part of the reference Attune: `python -m sandbox.attune PART`. Its settings come from the environment.
 
     migrate                          install the schema and the actions, and end
-    api | executor                   serve until SIGTERM
+    api | executor | sensor          serve until SIGTERM
     worker NAME [--runtime RUNTIME]  serve until SIGTERM
-    health api|executor|worker NAME  exit 0 if it is well; one line either way
+    health api|executor|sensor|worker NAME  exit 0 if it is well; one line either way
 
 A server that is away at the start is waited for, and so is the database at any time. A broker that is lost later is
 lost for good: start the part again, as Attune's.
@@ -20,7 +20,7 @@ from sandbox.attune.actions import RUNTIMES, install_actions
 from sandbox.attune.database import DATABASE_AWAY, Database
 from sandbox.attune.defects import Defect
 from sandbox.attune.environment import BadEnvironment, Environment
-from sandbox.attune.health import Unhealthy, api_health, executor_health, worker_health
+from sandbox.attune.health import Unhealthy, api_health, executor_health, sensor_health, worker_health
 from sandbox.attune.log_line import PrintLine, to_stdout
 from sandbox.attune.process import until_signalled
 from sandbox.attune.schema import install
@@ -61,13 +61,13 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
-    for name in ("migrate", "api", "executor"):
+    for name in ("migrate", "api", "executor", "sensor"):
         parts.add_parser(name)
     worker = parts.add_parser("worker")
     worker.add_argument("name", metavar="NAME")
     worker.add_argument("--runtime", choices=RUNTIMES, help="by default what the name ends with, else shell")
     health = parts.add_parser("health")
-    health.add_argument("of", choices=("api", "executor", "worker"))
+    health.add_argument("of", choices=("api", "executor", "sensor", "worker"))
     health.add_argument("name", nargs="?", default="", metavar="NAME", help="of the worker")
     return parser
 
@@ -93,14 +93,17 @@ async def _migrate(environment: Environment, print_line: PrintLine) -> int:
 async def _run(part: str, environment: Environment) -> None:
     print_line = to_stdout(part)
     _tell_start(environment, print_line)
-    if part == "api":
-        from sandbox.attune.api.process import run_api as run  # noqa: PLC0415 (slow; others do not need it)
-    else:
-        from sandbox.attune.executor_process import run_executor as run  # noqa: PLC0415 (slow, too)
+    match part:
+        case "api":
+            from sandbox.attune.api.process import run_api as run  # noqa: PLC0415 (slow; others do not need it)
+        case "executor":
+            from sandbox.attune.executor_process import run_executor as run  # noqa: PLC0415 (slow, too)
+        case _:
+            from sandbox.attune.sensor_process import run_sensor as run  # noqa: PLC0415 (as above)
     await until_signalled(
         lambda stop: run(environment, stop, print_line),
         grace_seconds=END_SECONDS,
-        ends_at_once=Defect.SIGTERM_AT_ONCE not in environment.cured,
+        ends_at_once=part in ("api", "executor") and Defect.SIGTERM_AT_ONCE not in environment.cured,
     )
 
 
@@ -125,6 +128,8 @@ def _tell_health(environment: Environment, part: str, name: str) -> int:
                 healthy = api_health(environment)
             case "executor":
                 healthy = asyncio.run(executor_health(environment))
+            case "sensor":
+                healthy = asyncio.run(sensor_health(environment))
             case _:
                 healthy = asyncio.run(worker_health(environment, name))
     except Unhealthy as error:

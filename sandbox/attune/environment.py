@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from sandbox.attune.defects import Cured, read_cured
+from sandbox.attune.topology import WorkerQueues
 from sandbox.times import Times
 
 _DATABASE_URL = "postgresql://postgres:postgres@localhost:5432/attune"
@@ -30,6 +31,7 @@ class Environment:
     scheduled_timeout_seconds: int
     check_seconds: int
     heartbeat_seconds: int
+    worker_queues: WorkerQueues
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> Self:
@@ -59,7 +61,15 @@ class Environment:
             heartbeat_seconds=_whole(
                 variables, "ATTUNE__WORKER__HEARTBEAT_INTERVAL", times.heartbeat_seconds
             ),
+            worker_queues=_worker_queues(variables),
         )
+
+
+def _worker_queues(variables: Mapping[str, str]) -> WorkerQueues:
+    text = variables.get("SANDBOX_WORKER_QUEUES") or WorkerQueues.OWN
+    if text not in set(WorkerQueues):
+        raise BadEnvironment(f"SANDBOX_WORKER_QUEUES is {text!r}; wanted is {' or '.join(WorkerQueues)}")
+    return WorkerQueues(text)
 
 
 def _whole(variables: Mapping[str, str], name: str, default: int) -> int:

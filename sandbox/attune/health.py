@@ -51,6 +51,11 @@ async def executor_health(environment: Environment) -> str:
     return "requests, completions and dead letters are consumed"
 
 
+async def sensor_health(environment: Environment) -> str:
+    await _is_consumed(environment.amqp_url, topology.EVENTS_QUEUE)
+    return "events are consumed"
+
+
 async def worker_health(environment: Environment, name: str) -> str:
     database = await Database.open(environment.database_url, environment.schema)
     try:

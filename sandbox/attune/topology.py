@@ -6,9 +6,11 @@ broker's PRECONDITION_FAILED. That makes `verify_redeclare` the proof that an At
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, ExchangeType
+from aiormq.exceptions import ChannelNotFoundEntity
 
 from sandbox.attune.amqp import RPC_SECONDS, open_connection
 
@@ -50,7 +52,21 @@ EXECUTOR_QUEUES = (
     StockQueue(name=COMPLETED_QUEUE, bindings=((EXECUTIONS, "execution.completed"),)),
     StockQueue(name="attune.inquiry.responses.queue", bindings=((EXECUTIONS, "inquiry.responded"),)),
 )
-SENSOR_QUEUES = (StockQueue(name="attune.events.queue", bindings=((EVENTS, "#"),)),)
+EVENTS_QUEUE = "attune.events.queue"
+SENSOR_QUEUES = (StockQueue(name=EVENTS_QUEUE, bindings=((EVENTS, "#"),)),)
+
+
+class WorkerQueues(StrEnum):
+    """The owner of a worker's queues."""
+
+    OWN = "own"
+    """The worker, which declares them at its start, as stock Attune does."""
+    FLOW = "flow"
+    """A flow, which makes them before the worker consumes. The worker declares nothing."""
+
+
+class QueueMissing(RuntimeError):
+    """A flow owns the queue, and it does not exist."""
 
 
 def worker_queue(worker_id: int) -> str:
@@ -100,6 +116,18 @@ async def declare_sensor(channel: AbstractChannel) -> None:
 async def declare_worker(channel: AbstractChannel, worker_id: int, ttl_ms: int = DEFAULT_TTL_MS) -> None:
     for queue in worker_queues(worker_id, ttl_ms):
         await _declare(channel, queue)
+
+
+async def check_worker_queues(channel: AbstractChannel, worker_id: int) -> None:
+    """For a worker whose queues belong to a flow. Raises QueueMissing."""
+    for queue in worker_queues(worker_id):
+        try:
+            await channel.declare_queue(queue.name, passive=True, timeout=RPC_SECONDS)
+        except ChannelNotFoundEntity as error:
+            raise QueueMissing(
+                f"{queue.name} does not exist, and a flow owns it: start that flow, as with `dlq-handler flows start "
+                f"ID --blueprint worker --param id={worker_id}`"
+            ) from error
 
 
 async def bind_dead_letters(channel: AbstractChannel, worker_id: int) -> None:

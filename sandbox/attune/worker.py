@@ -1,5 +1,8 @@
 """A stock Attune worker: registers by name, owns three queues, runs dispatches, is lost in every known way.
 
+Its queues may belong to a flow instead: then it declares nothing, and is inactive until they exist. As soon as it is
+active, Attune dispatches to it, and a dispatch to a missing queue is lost (D21).
+
 Its defects are kept: it acks before it works (D9), writes `running` over everything but a cancellation (D8),
 and its heartbeat never makes an inactive worker active again (D10). Each can be cured.
 """
@@ -7,7 +10,7 @@ and its heartbeat never makes an inactive worker active again (D10). Each can be
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Unpack
+from typing import Any, Unpack, assert_never
 
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
@@ -20,9 +23,9 @@ from sandbox.attune.work import RunAction
 
 _REGISTER = """
 INSERT INTO worker (name, worker_type, worker_role, host, status, capabilities, last_heartbeat)
-VALUES ($1, 'local', 'action', $2, 'active', $3, now())
+VALUES ($1, 'local', 'action', $2, $4::text::worker_status, $3, now())
 ON CONFLICT (name) DO UPDATE
-   SET status = 'active', host = excluded.host, capabilities = excluded.capabilities, last_heartbeat = now()
+   SET status = excluded.status, host = excluded.host, capabilities = excluded.capabilities, last_heartbeat = now()
 RETURNING id
 """
 
@@ -47,6 +50,7 @@ class StockWorker(AttuneService):
         heartbeat_seconds: float | None = None,
         run_action: RunAction = echo,
         runtimes: Sequence[str] = ("shell",),
+        queues: topology.WorkerQueues = topology.WorkerQueues.OWN,
         **wiring: Unpack[Wiring],
     ) -> None:
         wiring.setdefault("connection_name", name)
@@ -55,7 +59,9 @@ class StockWorker(AttuneService):
         self.id = 0
         self.ran: list[int] = []
         self.held: list[AbstractIncomingMessage] = []
-        self._ttl_ms = ttl_ms
+        self._is_active = False
+        """Only of one whose queues belong to a flow."""
+        self._ttl_ms, self._queues = ttl_ms, queues
         self._max_concurrent_tasks = max_concurrent_tasks
         self._heartbeat_seconds = heartbeat_seconds
         self._runner = work.ActionRunner(
@@ -74,23 +80,39 @@ class StockWorker(AttuneService):
         self._unacked: dict[int, AbstractIncomingMessage] = {}
 
     async def _begin(self, channel: AbstractChannel) -> None:
-        if not self.id:
-            self.id = await self._register()
-        await topology.declare_common(channel)
-        await topology.declare_worker(channel, self.id, self._ttl_ms)
+        match self._queues:
+            case topology.WorkerQueues.OWN:
+                if not self.id:
+                    self.id = await self._register("active")
+                await topology.declare_common(channel)
+                await topology.declare_worker(channel, self.id, self._ttl_ms)
+            case topology.WorkerQueues.FLOW:
+                await self._await_flow(channel)
+            case _:
+                assert_never(self._queues)
         if Defect.D1 in self.cured:
             await topology.bind_dead_letters(channel, self.id)
         self._channel = channel
         if self._heartbeat_seconds is not None and self._beating is None:
             self.start_beating(self._heartbeat_seconds)
 
-    async def _register(self) -> int:
+    async def _await_flow(self, channel: AbstractChannel) -> None:
+        if not self.id:
+            self.id = await self._register("inactive")
+        await topology.check_worker_queues(channel, self.id)
+        if not self._is_active:
+            await self._register("active")
+            self._is_active = True
+
+    async def _register(self, status: str) -> int:
         capabilities = {
             "max_concurrent_executions": self._max_concurrent_tasks,
             "worker_version": "reference",
             "runtimes": self._runtimes,
         }
-        worker_id: int = await self.database.session.fetchval(_REGISTER, self.name, "localhost", capabilities)
+        worker_id: int = await self.database.session.fetchval(
+            _REGISTER, self.name, "localhost", capabilities, status
+        )
         return worker_id
 
     async def heartbeat(self, *, age_seconds: float = 0) -> None:

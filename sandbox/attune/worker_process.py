@@ -43,6 +43,7 @@ class WorkerProcess(StockWorker):
             heartbeat_seconds=environment.heartbeat_seconds,
             run_action=subprocess_runner(runtime, timeout_seconds=times.action_seconds),
             runtimes=(runtime,),
+            queues=environment.worker_queues,
             cured=environment.cured,
             print_line=print_line,
             amqp_heartbeat_seconds=times.amqp_heartbeat_seconds,

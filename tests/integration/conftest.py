@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -16,6 +17,7 @@ from sandbox.attune.database import Database as AttuneDatabase
 from sandbox.attune.topology import verify_redeclare
 from sandbox.servers import PostgreSQL, RabbitMQ
 from tests.support.host_tables import Host
+from tests.support.sidecar import Command, SidecarProcess
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -101,3 +103,21 @@ def api(rabbitmq: RabbitMQ, vhost_name: str) -> ManagementApi:
 async def stock(vhost: str) -> None:
     """Stock Attune with the queues of worker 1, declared by its own services."""
     await verify_redeclare(vhost, {1: 300_000})
+
+
+@pytest.fixture
+def command(rabbitmq: RabbitMQ, vhost: str, database: str, tmp_path: Path) -> Command:
+    """dlq-handler's commands as an operator runs them; arguments are settings."""
+    parts = urlsplit(rabbitmq.management_url)
+
+    def with_settings(**environment: str) -> SidecarProcess:
+        api = f"{parts.scheme}://{rabbitmq.user}:{rabbitmq.password}@{parts.netloc}"
+        return SidecarProcess(
+            tmp_path,
+            amqp_url=vhost,
+            database_url=database,
+            name="cli",
+            environment={"ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL": api, **environment},
+        )
+
+    return with_settings

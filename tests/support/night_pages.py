@@ -41,6 +41,8 @@ async def night_pages(store: Database, now: datetime) -> dict[str, str]:
         "execution": f"/executions/{letter.execution_id}",
         "workers": "/workers",
         "worker": f"/workers/{night.PYTHON}",
+        "queues": "/queues",
+        "flows": "/flows",
         "topology": "/topology",
         "audit": "/audit",
         "release-brake": "/brake/release",

@@ -18,7 +18,7 @@ from sandbox.attune.amqp import open_connection
 from sandbox.attune.database import Database
 from sandbox.attune.defects import read_cured
 from sandbox.attune.environment import Environment
-from sandbox.attune.health import Unhealthy, api_health, executor_health, worker_health
+from sandbox.attune.health import Unhealthy, api_health, executor_health, sensor_health, worker_health
 from sandbox.attune.schema import cure
 from sandbox.clean_environment import clean_environment
 from sandbox.servers.owned_process import OwnedProcess
@@ -29,7 +29,7 @@ PROGRAM = (sys.executable, "-m", "sandbox.attune")
 
 
 class ReferenceAttune:
-    """Parts by the words of their command: "api", "executor", "worker worker-shell"."""
+    """Parts by the words of their command: "api", "executor", "sensor", "worker worker-shell"."""
 
     def __init__(self, folder: Path, variables: dict[str, str]) -> None:
         self.variables = variables
@@ -71,6 +71,8 @@ class ReferenceAttune:
                 return await asyncio.to_thread(api_health, self.environment)
             case ["executor"]:
                 return await executor_health(self.environment)
+            case ["sensor"]:
+                return await sensor_health(self.environment)
             case words:
                 return await worker_health(self.environment, words[-1])
 

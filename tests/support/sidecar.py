@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -195,6 +195,10 @@ class SidecarProcess:
     def events(self, name: str) -> list[dict[str, Any]]:
         lines = (json.loads(line) for line in self.log_text().splitlines() if line.startswith("{"))
         return [line for line in lines if line.get("event") == name]
+
+
+Command = Callable[..., SidecarProcess]
+"""Makes one that runs commands; arguments are settings in its environment."""
 
 
 @asynccontextmanager

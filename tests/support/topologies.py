@@ -4,27 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dlq_handler.broker.admin.snapshot import BindingFacts, ConsumerFacts, ExchangeFacts, QueueFacts, Snapshot
-from dlq_handler.host.names import SERVICE_QUEUES, STOCK_QUEUE
+from dlq_handler.host.names import STOCK_QUEUE
+from dlq_handler.host.owners import SERVICE_QUEUES, SYSTEM_QUEUES
 from dlq_handler.topology.blueprint import Blueprint
 from dlq_handler.topology.drift import Expectation
 
 DLX = "attune.dlx"
 TTL_MS = 300_000
-SERVICE_KEYS = dict(
-    zip(
-        SERVICE_QUEUES,
-        (
-            "event.created",
-            "enforcement.#",
-            "execution.requested",
-            "execution.status.changed",
-            "execution.completed",
-            "inquiry.responded",
-            "#",
-        ),
-        strict=True,
-    )
-)
+SERVICE_KEYS = {queue.name: queue.keys[0] for queue in SYSTEM_QUEUES if queue.name in SERVICE_QUEUES}
 
 
 def without_default_type(arguments: Mapping[str, Any]) -> dict[str, Any]:

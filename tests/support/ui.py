@@ -24,6 +24,10 @@ from dlq_handler.diagnosis.view import View
 from dlq_handler.explain.explain import Explanation
 from dlq_handler.history.options import RetentionPolicy
 from dlq_handler.host.worker import WorkerQueueNames
+from dlq_handler.lifecycle.flow_blueprint import worker_blueprint
+from dlq_handler.lifecycle.options import LifecycleOptions
+from dlq_handler.lifecycle.queue_reader import ReadQueues
+from dlq_handler.operations.flow_operations import FlowOperations
 from dlq_handler.operations.operations import Operations
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.topology.consumers import Consumers
@@ -54,6 +58,13 @@ async def count_nothing() -> Consumers | None:
     return None
 
 
+async def read_no_queues() -> ReadQueues:
+    return ReadQueues(rows=(), at=datetime.now(UTC))
+
+
+LIFECYCLE = LifecycleOptions(enabled=True)
+
+
 async def a_ui_world(
     store: Database,
     *,
@@ -62,6 +73,8 @@ async def a_ui_world(
     has_looked: bool = True,
     explain: Callable[[int], Awaitable[Explanation | None]] = explain_nothing,
     count_intake: Callable[[], Awaitable[Consumers | None]] = count_nothing,
+    read_queues: Callable[[], Awaitable[ReadQueues]] = read_no_queues,
+    lifecycle: LifecycleOptions = LIFECYCLE,
     **fields: Any,
 ) -> UiWorld:
     """On this machine and without tokens, and all is well, by default."""
@@ -87,7 +100,13 @@ async def a_ui_world(
         database=store,
         diagnoser=diagnoser,
         operating=Operations(store, None if is_shadow else reprocessor),
-        services=cast("Services", SimpleNamespace(explain=explain, count_intake=count_intake)),
+        flow_operations=FlowOperations(
+            store, lifecycle, {"worker": worker_blueprint()}, names=WorkerQueueNames()
+        ),
+        services=cast(
+            "Services",
+            SimpleNamespace(explain=explain, count_intake=count_intake, read_queues=read_queues),
+        ),
         is_shadow=is_shadow,
         **(usual | fields),
     )

@@ -15,6 +15,7 @@ from dlq_handler.diagnosis.view import (
     LeaderFact,
     LettersFact,
     ObservedWorker,
+    OrphansFact,
     OutboxFact,
     QueueFact,
     RightsFact,
@@ -24,11 +25,14 @@ from dlq_handler.diagnosis.view import (
     View,
 )
 from dlq_handler.host.worker import AvailabilityPolicy, QueueObservation, RegisteredWorker, Worker, is_on_time
+from dlq_handler.lifecycle.flow import FlowStatus
+from dlq_handler.lifecycle.flow_summary import FlowsFact
 from dlq_handler.safety.brake import BrakeState, BrakeView
 from dlq_handler.safety.options import BrakeOptions
 from dlq_handler.topology.canary import CanaryState, WorkerCanary
 from dlq_handler.topology.check import check
 from dlq_handler.topology.consumers import Consumers
+from dlq_handler.topology.system_queues import SystemQueues
 from dlq_handler.workers.availability import standing_of
 from dlq_handler.workers.service_observation import ServiceObservation, ServiceObservations
 from tests.support.topologies import a_stock_world, bound, dispatch_key, expectation
@@ -117,7 +121,10 @@ def facts() -> dict[str, Any]:
         "letters": LettersFact(span_seconds=900, unreadable=0, unrelated=0, before=0),
         "completions": a_queue("attune.execution.completed.queue"),
         "requests": a_queue("attune.execution.requests.queue"),
+        "system_queues": SystemQueues(),
         "service_observations": ServiceObservations(observed_at=NOW, by_queue={}),
+        "flows": FlowsFact(is_enabled=True, counts=dict.fromkeys(FlowStatus, 0)),
+        "orphans": OrphansFact(queues=0, workers=0, ready=0),
     }
 
 

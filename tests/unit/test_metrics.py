@@ -8,7 +8,8 @@ from prometheus_client import CollectorRegistry
 
 from dlq_handler.dead_letters.decision import Outcome
 from dlq_handler.diagnosis.check_services import ServiceFinding
-from dlq_handler.metrics import LINKS, OTHER_REASON, PUBLISH_OUTCOMES, Metrics
+from dlq_handler.metric_values import OTHER_REASON, FlowFigures
+from dlq_handler.metrics import LINKS, PUBLISH_OUTCOMES, Metrics
 from dlq_handler.rooms import LABEL_VALUES, new_metrics
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.topology.canary import CanaryState
@@ -69,6 +70,10 @@ CHANGED: Mapping[str, tuple[Callable[[Metrics], None], Mapping[str, float]]] = {
             "workers{availability=unknown}": 0,
         },
     ),
+    "read_system_queues_from": (
+        lambda it: it.read_system_queues_from(lambda: 2),
+        {"system_queues_missing": 2},
+    ),
     "read_services_from": (
         lambda it: it.read_services_from(
             lambda: {
@@ -90,6 +95,27 @@ CHANGED: Mapping[str, tuple[Callable[[Metrics], None], Mapping[str, float]]] = {
             "canary_workers{state=unknown}": 0,
             "canary_age_seconds": 2.25,
             "canary_seconds": 5.5,
+        },
+    ),
+    "read_flows_from": (
+        lambda it: it.read_flows_from(
+            lambda: FlowFigures(
+                flows={"active": 22, "stopping": 23},
+                step_seconds={"idle": 24.5},
+                leaked=25,
+                archived=26,
+                archived_beyond_limit=27,
+                orphans=28,
+            )
+        ),
+        {
+            "flows{status=active}": 22,
+            "flows{status=stopping}": 23,
+            "flow_step_seconds{step=idle}": 24.5,
+            "queues_leaked": 25,
+            "flow_messages_archived{record=recorded}": 26,
+            "flow_messages_archived{record=counted}": 27,
+            "queues_orphaned": 28,
         },
     ),
 }
@@ -166,6 +192,8 @@ def test_shared_state_is_unknown_before_the_first_check() -> None:
         "brake_state",
         "slots_leaked",
         "worker_queues_unattended",
+        "queues_leaked",
+        "queues_orphaned",
     ):
         assert math.isnan(sample(metrics, name) or 0), name
     for cause in GateCause:

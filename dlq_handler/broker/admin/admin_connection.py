@@ -61,7 +61,9 @@ class AdminConnection:
         except Unavailable as error:
             if opening.expired() or working.expired():
                 # Perhaps half-open, which the heartbeat shows only half a minute later: the next call opens another.
-                self._connection = None
+                # Not `self.drop()`: another task may have opened the next one already.
+                if self._connection is connection:
+                    self._connection = None
                 await connection.drop()
             if stop.is_stop:
                 raise asyncio.CancelledError from error
@@ -69,6 +71,12 @@ class AdminConnection:
         # aiormq swallows a cancellation that arrives while it closes a channel: Ctrl-C would have no effect.
         if stop.is_stop:
             raise asyncio.CancelledError
+
+    async def drop(self) -> None:
+        """Reset the connection: what it has not sent yet never reaches the broker. The next call opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.drop()
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -81,8 +81,8 @@ def read_queue(row: Mapping[str, Any], policies: Policies, limits: Policies) -> 
     )
 
 
-def ttl_ms(row: Mapping[str, Any]) -> int | None:
-    value = mapping(row.get("arguments")).get(TTL_ARGUMENT)
+def declared_ttl_ms(arguments: Mapping[str, object]) -> int | None:
+    value = arguments.get(TTL_ARGUMENT)
     return value if isinstance(value, int) else None
 
 

@@ -22,13 +22,13 @@ import httpx
 
 from dlq_handler.broker.admin.api_rows import (
     Policies,
+    declared_ttl_ms,
     mapping,
     read_binding,
     read_consumer,
     read_exchange,
     read_queue,
     rows_of,
-    ttl_ms,
 )
 from dlq_handler.broker.admin.snapshot import ConsumerFacts, Snapshot
 from dlq_handler.clock import monotonic_seconds
@@ -119,11 +119,13 @@ class ManagementApi:
         found = await self._each(queues, self._statistics, within_seconds)
         return {queue: statistics for queue, statistics in found.items() if statistics is not None}
 
-    async def queue_ttls(self) -> dict[str, int | None]:
-        """The x-message-ttl of every queue of the vhost, as of now. None: it has none."""
+    async def queue_arguments(self) -> dict[str, Mapping[str, object]]:
+        """The arguments of the declaration of every queue of the vhost, as of now."""
         path = f"queues/{self._vhost}?disable_stats=true&columns=name,arguments"
         async with self._client() as client:
-            return dict(await self._list(client, path, lambda row: (row["name"], ttl_ms(row))))
+            return dict(
+                await self._list(client, path, lambda row: (str(row["name"]), mapping(row.get("arguments"))))
+            )
 
     async def unacknowledged(self, queue: str) -> int | None:
         """Unacknowledged messages of this queue. None: unknown."""
@@ -262,7 +264,7 @@ class ManagementApi:
             return QueueStatistics(
                 ready=int(row["messages_ready"]),
                 unacked=int(row["messages_unacknowledged"]),
-                ttl_ms=ttl_ms(row),
+                ttl_ms=declared_ttl_ms(mapping(row.get("arguments"))),
             )
 
     async def _age(self, client: httpx.AsyncClient, name: str) -> float | None:

@@ -6,6 +6,8 @@ the next one, to the next URL, when it is ready for it.
 """
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,6 +27,9 @@ from dlq_handler.health import bounded
 
 CLOSE_TIMEOUT_SECONDS = 5.0
 
+# The option SO_LINGER, switched on, with 0 seconds.
+_RESET_AT_CLOSE = struct.pack("ii", 1, 0)
+
 
 class _SocketKeeper(TransportFactory):
     """Opens the socket as aiormq does and keeps it: aiormq itself gives no access to it."""
@@ -40,6 +45,15 @@ class _SocketKeeper(TransportFactory):
     def abort(self) -> None:
         if self._writer is not None:
             self._writer.transport.abort()
+
+    def reset(self) -> None:
+        """Close with a reset, so that the kernel drops what the peer has not taken. It would retry it for minutes."""
+        opened = None if self._writer is None else self._writer.get_extra_info("socket")
+        if opened is not None:
+            # Closed already: nothing is left to drop.
+            with suppress(OSError):
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+        self.abort()
 
 
 class Connection(aio_pika.Connection):
@@ -89,8 +103,8 @@ class Connection(aio_pika.Connection):
         self.abort()
 
     async def drop(self) -> None:
-        """End it at once. Bytes that the network has not taken yet are dropped, not flushed. Never fails."""
-        self.abort()
+        """End it at once. Bytes that the peer has not taken yet are dropped, not flushed. Never fails."""
+        self._socket.reset()
         await self.end()
 
     def abort(self) -> None:

@@ -10,7 +10,8 @@ from dlq_handler.dashboard.chart.markers import between, first_letter_labels, ga
 from dlq_handler.dashboard.chart.scale import HUES, Window, gather, hue_of, window_until
 from dlq_handler.dashboard.words import ago, hm, iso, thousands, with_full_stop
 from dlq_handler.dead_letters.listing import CameBefore
-from dlq_handler.diagnosis.diagnosis import Check, Diagnosis
+from dlq_handler.diagnosis.checks import Check
+from dlq_handler.diagnosis.diagnosis import Diagnosis
 from dlq_handler.diagnosis.view import OFF, BrokerFact, QueueFact, Unknown, View
 from dlq_handler.history.history import Segment, Timeline, with_ongoing_gap
 from dlq_handler.text import in_units

@@ -146,7 +146,10 @@ MEANINGS = {
     Category.QUEUE_FULL: "The queue was full and dropped these messages.",
     Category.REJECTED: "A consumer rejected these messages.",
     Category.DELIVERY_LIMIT: "These messages reached the delivery limit of their queue without an acknowledgement.",
-    Category.RESCUED: "dlq-handler took these messages from the queue of an unavailable worker before they expired.",
+    Category.RESCUED: "dlq-handler took these messages from the queue of an unavailable or retired worker before they "
+    "expired.",
+    Category.ARCHIVED: "These messages are not dispatches, and their queue was retired. They are recorded, and no "
+    "execution was changed.",
     Category.NO_DEATH: "These messages have no x-death header: they were published directly to the intake queue.",
     Category.OTHER_DEATH: "These messages were dead-lettered for a reason that this version does not know.",
     Category.UNKNOWN_EXECUTION: "These messages name executions that this database does not have.",

@@ -159,7 +159,7 @@
   setInterval(tick, 1000);
 
   // ---- keys
-  const GO = { n: "/", l: "/letters", w: "/workers", t: "/topology" };
+  const GO = { n: "/", l: "/letters", w: "/workers", q: "/queues", f: "/flows", t: "/topology" };
   const help = document.getElementById("keys");
   let isGoing = false;
 

@@ -33,6 +33,8 @@ PAGES = (
     "/groups",
     "/workers",
     "/workers/7",
+    "/queues",
+    "/flows",
     "/topology",
     "/audit",
 )

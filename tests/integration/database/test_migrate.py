@@ -87,11 +87,11 @@ async def test_tables_of_before_the_first_release_are_neither_used_nor_changed(d
 
 
 SCRATCH = """
-revision = "0002"
-down_revision = "0001"
-CONCURRENT_INDEXES = {
+revision = "9999"
+down_revision = "{newest}"
+CONCURRENT_INDEXES = {{
     "letter_scratch_idx": "CREATE INDEX CONCURRENTLY letter_scratch_idx ON own.letter (died_at)",
-}
+}}
 
 
 def upgrade() -> None:
@@ -105,8 +105,9 @@ async def test_a_migration_builds_its_indexes_while_others_write(
     store: Database, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plain build would block every writer until it is done."""
-    copy(migrate.VERSIONS / "0001_tables.py", tmp_path)
-    (tmp_path / "0002_scratch.py").write_text(SCRATCH)
+    for file in migrate.VERSIONS.glob("[0-9]*.py"):
+        copy(file, tmp_path)
+    (tmp_path / "9999_scratch.py").write_text(SCRATCH.format(newest=max(migrate.known_versions())))
     monkeypatch.setattr(migrate, "VERSIONS", tmp_path)
     migrate.known_versions.cache_clear()
     async with bare_connection(database) as writer:
@@ -123,7 +124,7 @@ async def test_a_migration_builds_its_indexes_while_others_write(
             "SELECT indisvalid FROM pg_index WHERE indexrelid = 'dlq_handler.letter_scratch_idx'::regclass"
         )
     migrate.known_versions.cache_clear()
-    assert (found.version, found.least_program_version, is_valid) == ("0002", "0.0.9", True)
+    assert (found.version, found.least_program_version, is_valid) == ("9999", "0.0.9", True)
 
 
 async def test_an_index_whose_build_was_interrupted_is_built_anew(store: Database, database: str) -> None:

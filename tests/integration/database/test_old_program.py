@@ -8,8 +8,6 @@ import tarfile
 from io import BytesIO
 from pathlib import Path
 
-import pytest
-
 from dlq_handler.database import migrate
 from dlq_handler.database.engine import Database
 from dlq_handler.database.migrate import SchemaVersion
@@ -30,10 +28,6 @@ def old_commit() -> str:
     return "".join(line for line in lines if not line.startswith("#"))
 
 
-@pytest.mark.skipif(
-    len(migrate.known_versions()) == 1,
-    reason="only migration 0001 exists, so there is no older program; first used by the next migration",
-)
 async def test_the_program_before_the_newest_migration_works(
     store: Database, database: str, tmp_path: Path
 ) -> None:

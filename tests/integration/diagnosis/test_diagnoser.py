@@ -12,10 +12,11 @@ from dlq_handler.database.engine import Database
 from dlq_handler.database.leadership import Leadership
 from dlq_handler.diagnosis import diagnoses_sql, shared_view_sql
 from dlq_handler.diagnosis.check_replica import Patience
+from dlq_handler.diagnosis.checks import Check
 from dlq_handler.diagnosis.collector_database import CollectorOptions, collect_from_database
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnoser import TOO_OLD_SECONDS, Diagnoser, Observed
-from dlq_handler.diagnosis.diagnosis import Check, Diagnosis, Health, conclusion_of
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, conclusion_of
 from dlq_handler.diagnosis.observe import observe
 from dlq_handler.diagnosis.view import WITHOUT_DATABASE, BrokerFact, DatabaseFact, LeaderFact, Unknown, View
 from dlq_handler.endings.database_watch import DatabaseWatch

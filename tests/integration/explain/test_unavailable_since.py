@@ -7,8 +7,8 @@ from typing import Any
 from dlq_handler.dashboard.pages.workers import worker_rows
 from dlq_handler.database.engine import Database
 from dlq_handler.database.lease_sql import database_time
+from dlq_handler.diagnosis.checks import Check
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import Check
 from dlq_handler.diagnosis.view import ObservedWorker
 from dlq_handler.history import events_sql, history_sql
 from dlq_handler.history.event import WORKER_UNAVAILABLE

@@ -1,19 +1,11 @@
 """The commands as an operator runs them: exit codes, text and JSON."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from urllib.parse import urlsplit
-
-import pytest
 
 from sandbox.attune.database import Database as AttuneDatabase
 from sandbox.attune.topology import verify_redeclare
-from sandbox.servers import RabbitMQ
 from sandbox.servers.ports import free_port
-from tests.support.sidecar import SidecarProcess
-
-Command = Callable[..., SidecarProcess]
+from tests.support.sidecar import Command
 
 
 async def add_workers(database: str, count: int) -> list[int]:
@@ -27,23 +19,6 @@ async def add_workers(database: str, count: int) -> list[int]:
     finally:
         await attune.close()
     return [row["id"] for row in rows]
-
-
-@pytest.fixture
-def command(rabbitmq: RabbitMQ, vhost: str, database: str, tmp_path: Path) -> Command:
-    parts = urlsplit(rabbitmq.management_url)
-
-    def with_settings(**environment: str) -> SidecarProcess:
-        api = f"{parts.scheme}://{rabbitmq.user}:{rabbitmq.password}@{parts.netloc}"
-        return SidecarProcess(
-            tmp_path,
-            amqp_url=vhost,
-            database_url=database,
-            name="cli",
-            environment={"ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL": api, **environment},
-        )
-
-    return with_settings
 
 
 async def test_check_reports_a_broken_route_until_apply_has_run(

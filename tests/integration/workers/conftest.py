@@ -34,7 +34,7 @@ class NoApi:
     async def queue_statistics(self, *_: object, **__: object) -> None:
         raise Unavailable("management API", "there is none in these tests")
 
-    queue_ttls = queue_statistics
+    queue_arguments = queue_statistics
 
 
 class Watchpost:

@@ -50,11 +50,14 @@ class Fixture:
             raise Unavailable("management API", "connection refused")
         return {queue: self.statistics[queue] for queue in queues if queue in self.statistics}
 
-    async def queue_ttls(self) -> Mapping[str, int | None]:
+    async def queue_arguments(self) -> Mapping[str, Mapping[str, object]]:
         self.api_asked += 1
         if self.statistics is None:
             raise Unavailable("management API", "connection refused")
-        return {queue: statistics.ttl_ms for queue, statistics in self.statistics.items()}
+        return {
+            queue: {} if statistics.ttl_ms is None else {"x-message-ttl": statistics.ttl_ms}
+            for queue, statistics in self.statistics.items()
+        }
 
     async def dispatch(self, count: int = 1) -> None:
         for _ in range(count):

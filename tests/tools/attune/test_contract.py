@@ -42,6 +42,7 @@ EXECUTOR = COMMON | {
     "attune.execution.completed.queue": (DLX, {("attune.executions", "execution.completed")}),
     "attune.inquiry.responses.queue": (DLX, {("attune.executions", "inquiry.responded")}),
 }
+SENSOR = COMMON | {"attune.events.queue": (DLX, {("attune.events", "#")})}
 WORKER = COMMON | {
     "worker.1.executions": (
         DLX | {"x-message-ttl": 300000},
@@ -89,11 +90,14 @@ PAYLOADS = {
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.(\d{3}|\d{6}|\d{9}))?Z")
 
 
-@pytest.mark.parametrize(
+SERVICES = pytest.mark.parametrize(
     ("part", "queues"),
-    [("api", COMMON), ("executor", EXECUTOR), ("worker worker-shell", WORKER)],
-    ids=["api", "executor", "worker"],
+    [("api", COMMON), ("executor", EXECUTOR), ("sensor", SENSOR), ("worker worker-shell", WORKER)],
+    ids=["api", "executor", "sensor", "worker"],
 )
+
+
+@SERVICES
 async def test_a_service_declares_what_the_contract_says_and_nothing_else(
     part: str, queues: dict[str, Any], idle: ReferenceAttune, rabbitmq: RabbitMQ
 ) -> None:
@@ -101,6 +105,23 @@ async def test_a_service_declares_what_the_contract_says_and_nothing_else(
     await idle.start(part)
     vhost = idle.environment.amqp_url
     assert await declared_exchanges(rabbitmq, vhost) == EXCHANGES
+    assert await declared_queues(rabbitmq, vhost) == queues
+
+
+@SERVICES
+async def test_a_service_ensures_its_queues_at_its_start_and_deletes_none(
+    part: str, queues: dict[str, Any], idle: ReferenceAttune, rabbitmq: RabbitMQ
+) -> None:
+    await idle.start(part)
+    await idle.stop(part)
+    vhost = idle.environment.amqp_url
+    assert await declared_queues(rabbitmq, vhost) == queues
+    async with await open_connection(vhost) as connection:
+        channel = await connection.channel()
+        for name in queues:
+            await channel.queue_delete(name)
+    assert await declared_queues(rabbitmq, vhost) == {}
+    await idle.start(part)
     assert await declared_queues(rabbitmq, vhost) == queues
 
 

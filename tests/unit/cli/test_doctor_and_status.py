@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from dlq_handler.diagnosis.check_replica import RESTART
+from dlq_handler.diagnosis.checks import INFOS, Check
 from dlq_handler.diagnosis.diagnose import diagnose, diagnose_for_doctor
-from dlq_handler.diagnosis.diagnosis import INFOS, Check, Diagnosis, Health
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health
+from dlq_handler.diagnosis.doctor_facts import ClockFact, DoctorFacts
 from dlq_handler.diagnosis.view import (
     NOT_OBSERVED,
     OFF,
     WITHOUT_BROKER,
-    ClockFact,
-    DoctorFacts,
     Unknown,
     UnknownCause,
     View,

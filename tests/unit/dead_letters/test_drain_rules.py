@@ -6,8 +6,9 @@ import pytest
 
 from dlq_handler.dead_letters.decide import decide_batch
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.dead_letters.drain import as_drained, why_not_drain
+from dlq_handler.dead_letters.drain import why_not_drain
 from dlq_handler.dead_letters.letter import DrainedFrom
+from dlq_handler.dead_letters.rescued import as_drained
 from dlq_handler.host.worker import Worker
 from tests.support.builders import COMPLETIONS, NOON, a_dead_letter, an_execution, circumstances
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from dlq_handler.dead_letters.decide import decide_dead_letter, failure_result
+from dlq_handler.dead_letters.decide import decide_dead_letter
 from dlq_handler.dead_letters.decision import Fail
+from dlq_handler.dead_letters.failure_result import failure_result
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.host.worker import Worker
 from tests.support.builders import NOON, a_dead_letter, a_death, an_execution, circumstances

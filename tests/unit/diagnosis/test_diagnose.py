@@ -7,16 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlq_handler.diagnosis.checks import OF_EVERY_VIEW, Component
 from dlq_handler.diagnosis.collector_database import DatabaseFacts
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import (
-    OF_EVERY_VIEW,
-    REPAIR_FIRST,
-    Component,
-    Diagnosis,
-    Health,
-    conclusion_of,
-)
+from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, Diagnosis, Health, conclusion_of
 from dlq_handler.diagnosis.view import (
     OFF,
     AttuneMonitorFact,
@@ -25,6 +19,7 @@ from dlq_handler.diagnosis.view import (
     GateFact,
     LeaderFact,
     LettersFact,
+    OrphansFact,
     OutboxFact,
     QueueFact,
     RightsFact,
@@ -36,9 +31,12 @@ from dlq_handler.diagnosis.view import (
     without_database,
 )
 from dlq_handler.host.worker import QueueObservation, Worker
+from dlq_handler.lifecycle.flow import FlowKind, FlowStatus, Step
+from dlq_handler.lifecycle.flow_summary import FlowNote, FlowsFact
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.topology.canary import CanaryState
 from dlq_handler.topology.check import check
+from dlq_handler.topology.system_queues import SystemQueues
 from dlq_handler.workers.availability import standing_of
 from dlq_handler.workers.service_observation import ServiceObservation
 from tests.support.topologies import a_stock_world, expectation
@@ -68,6 +66,7 @@ FACT: dict[str, str] = {
     "topology": "topology",
     "canary": "canaries",
     "other consumers": "intake",
+    "system queues": "system_queues",
     "completions": "completions",
     "requests": "requests",
     "replicas": "intake",
@@ -84,6 +83,10 @@ FACT: dict[str, str] = {
     "worker backlog": "workers",
     "unusable letters": "letters",
     "attune monitor": "attune_monitor",
+    "flows": "flows",
+    "leaked queues": "flows",
+    "returned workers": "flows",
+    "orphaned queues": "orphans",
 }
 
 
@@ -107,7 +110,54 @@ GONE = a_worker(silent_seconds=1920, ended_last_hour=611, queue=QueueObservation
 GOODBYE: dict[str, Any] = {"status": "inactive", "updated": ago(595)}
 BROKEN_ROUTE = TopologyFact(checked=check(a_stock_world(), expectation()))
 
+WAITS = "step idle has waited more than 1 min for 1 consumer(s) of worker.7.executions"
+RETURNED = "the stop was aborted: worker 7 has returned"
+
+
+def a_note(**fields: Any) -> FlowNote:
+    """A stop that goes on."""
+    given: dict[str, Any] = {
+        "id": "w7",
+        "kind": FlowKind.FLOW,
+        "status": FlowStatus.STOPPING,
+        "step": Step.IDLE,
+        "worker_id": 7,
+        "step_since": ago(90),
+        "last_error": None,
+    }
+    return FlowNote(**given | fields)
+
+
+def some_flows(*notes: FlowNote, is_enabled: bool = True, leaked: int = 0) -> FlowsFact:
+    return FlowsFact(
+        is_enabled=is_enabled, counts={FlowStatus.STOPPING: len(notes)}, notes=notes, leaked=leaked
+    )
+
+
+def a_returned(**fields: Any) -> FlowNote:
+    return a_note(status=FlowStatus.ACTIVE, step=None, last_error=RETURNED, aborted_at=ago(30), **fields)
+
+
 PROBLEMS: list[tuple[str, Component, dict[str, Any]]] = [
+    ("flows", Component.DLQ_HANDLER, {"flows": some_flows(a_note(last_error=WAITS))}),
+    ("flows", Component.DLQ_HANDLER, {"flows": some_flows(a_note(), is_enabled=False)}),
+    (
+        "leaked queues",
+        Component.BROKER,
+        {
+            "flows": some_flows(
+                a_note(status=FlowStatus.STOPPED, step=Step.STOPPED, leaked=("worker.7.packs",)), leaked=1
+            )
+        },
+    ),
+    (
+        "returned workers",
+        Component.WORKERS,
+        {
+            "flows": some_flows(a_returned()),
+            "workers": (a_worker(queue=QueueObservation(consumers=0, ready=0)), a_worker(number=8)),
+        },
+    ),
     (
         "database",
         Component.DATABASE,
@@ -238,6 +288,11 @@ PROBLEMS: list[tuple[str, Component, dict[str, Any]]] = [
         Component.SENDERS,
         {"letters": LettersFact(span_seconds=900, unreadable=12, unrelated=3, before=2, first_at=ago(700))},
     ),
+    (
+        "system queues",
+        Component.EXECUTOR,
+        {"system_queues": SystemQueues(missing=("attune.enforcements.queue",))},
+    ),
     ("completions", Component.EXECUTOR, {"completions": a_queue("done", count=0, ready=9)}),
     ("requests", Component.EXECUTOR, {"requests": a_queue("asked", count=0, ready=9)}),
 ]
@@ -257,7 +312,8 @@ def test_a_fact_turns_its_diagnosis_on_and_no_other(
 
 
 def test_the_table_has_a_problem_of_every_kind() -> None:
-    assert {kind for kind, *_ in PROBLEMS} == FACT.keys()
+    # Orphaned queues harm no execution: the check only recommends.
+    assert {kind for kind, *_ in PROBLEMS} == FACT.keys() - {"orphaned queues"}
 
 
 @pytest.mark.parametrize("kind", FACT)
@@ -486,6 +542,46 @@ def test_a_worker_whose_queue_cannot_be_seen_hides_no_other_one() -> None:
         assert alone[kind].health is UNKNOWN
         assert "not allowed" in alone[kind].explanation
     assert beside["worker queue"].health is PROBLEM
+
+
+def test_a_stop_that_waits_names_the_flow_and_what_it_waits_for() -> None:
+    found = by_kind(a_view(flows=some_flows(a_note(last_error=WAITS))))["flows"]
+
+    assert (found.headline, found.since) == ("The stop of flow 'w7' waits", ago(90))
+    assert found.explanation == f"The stop of flow 'w7' waits: {WAITS}."
+    assert by_kind(a_view(flows=some_flows(a_note())))["flows"].health is OK, "it has just begun"
+
+
+@pytest.mark.parametrize(
+    ("worker", "health"),
+    [
+        (a_worker(queue=QueueObservation(consumers=0, ready=0)), PROBLEM),
+        (a_worker(queue=None), PROBLEM),
+        (a_worker(), OK),
+        (a_worker(queue=Unknown("the broker sleeps")), UNKNOWN),
+        (a_worker(silent_seconds=9000, queue=None), OK),
+    ],
+)
+def test_a_worker_that_returned_without_a_consumer_is_to_be_restarted(worker: Any, health: Health) -> None:
+    found = by_kind(a_view(flows=some_flows(a_returned()), workers=(worker,)))["returned workers"]
+
+    assert found.health is health
+    if health is PROBLEM:
+        assert (found.action, found.since, found.evidence) == ("Restart worker 7.", ago(30), (RETURNED,))
+
+
+def test_orphaned_queues_are_a_recommendation() -> None:
+    found = by_kind(a_view(orphans=OrphansFact(queues=6, workers=2, ready=40)))["orphaned queues"]
+
+    assert (found.health, found.command) == (OK, "dlq-handler queues orphans")
+    assert found.explanation.startswith("6 queue(s) of 2 workers that are gone hold 40 message(s).")
+    assert "queues retire --all --yes" in (found.action or "")
+
+
+def test_without_flows_and_with_the_feature_off_nothing_is_checked() -> None:
+    found = by_kind(a_view(flows=FlowsFact(is_enabled=False), orphans=OFF))
+
+    assert FACT.keys() - found.keys() == {"flows", "leaked queues", "returned workers", "orphaned queues"}
 
 
 def test_what_is_switched_off_is_left_out() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dlq_handler.diagnosis.diagnosis import INFOS, OF_EVERY_VIEW, RUNBOOK, Check, problem
+from dlq_handler.diagnosis.checks import INFOS, OF_EVERY_VIEW, Check
+from dlq_handler.diagnosis.diagnosis import RUNBOOK, problem
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from dlq_handler.diagnosis.check_services import OTHERS, ServiceFinding, count_services
+from dlq_handler.diagnosis.checks import Component
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import Component, Diagnosis, Health
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health
 from dlq_handler.diagnosis.view import ObservedWorker, Unknown, View
 from dlq_handler.host.worker import QueueObservation
 from dlq_handler.workers.service_observation import CURRENT_FOR, ServiceObservation, ServiceObservations

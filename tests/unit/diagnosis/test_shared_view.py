@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlq_handler.diagnosis.checks import Check
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import Check
 from dlq_handler.diagnosis.shared_view import Observation, decode, encode
 from dlq_handler.diagnosis.view import OFF, BrokerFact, DatabaseFact, Unknown, UnknownCause, View
 from dlq_handler.host.worker import QueueObservation

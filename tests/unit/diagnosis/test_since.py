@@ -3,7 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from dlq_handler.diagnosis.diagnosis import Check, Diagnosis, Health, ok
+from dlq_handler.diagnosis.checks import Check
+from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, ok
 from dlq_handler.diagnosis.since import beginnings_of, dated, is_change, is_due, with_beginnings
 from tests.support.builders import NOON
 

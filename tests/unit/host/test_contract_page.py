@@ -18,10 +18,10 @@ from dlq_handler.host.names import (
     OTHER_KEYS,
     REQUESTED_KEY,
     REQUESTS_QUEUE,
-    SERVICE_QUEUES,
     STOCK_QUEUE,
 )
-from dlq_handler.host.rights import attune_rights
+from dlq_handler.host.owners import SERVICE_QUEUES
+from dlq_handler.host.rights import attune_rights, feature_needs
 from dlq_handler.settings import Settings
 from dlq_handler.settings.keys import known_keys
 from dlq_handler.topology.canary import CANARY_EXCHANGE, CANARY_QUEUE
@@ -118,8 +118,8 @@ def fields_read() -> set[str]:
 
 def result_fields() -> set[str]:
     """Of `failure_result` for a dead letter, and of the decisions of the timeout monitor."""
-    decide = ast.parse((PACKAGE / "dead_letters" / "decide.py").read_text())
-    [failure] = [one for one in ast.walk(decide) if getattr(one, "name", "") == "failure_result"]
+    module = ast.parse((PACKAGE / "dead_letters" / "failure_result.py").read_text())
+    [failure] = [one for one in ast.walk(module) if getattr(one, "name", "") == "failure_result"]
     timeouts = ast.parse((PACKAGE / "timeouts" / "decision.py").read_text())
     keys: set[str] = set()
     for node in (*ast.walk(failure), *ast.walk(timeouts)):
@@ -148,6 +148,13 @@ def test_rights_are_those_that_are_granted() -> None:
         shown.append((*names_in(table), privilege, tuple(columns), must_exist == "yes"))
     assert shown == granted
     assert [one.name for one in rights.sequences] == re.findall(r"`USAGE` on the sequence `(\w+)`", PAGE)
+
+
+def test_rights_of_the_lifecycle_are_those_that_grants_prints() -> None:
+    shown = [
+        [*names_in(table), *names_in(right)] for table, right, _ in rows("### Rights of the queue lifecycle")
+    ]
+    assert shown == [[need.table, need.privilege, *need.columns] for need in feature_needs("attune")]
 
 
 def test_columns_are_those_that_statements_use() -> None:
@@ -258,6 +265,7 @@ def test_the_page_names_nothing_that_the_code_does_not_know() -> None:
         *(need.privilege for need in rights.needs),
         *(one.name for one in rights.sequences),
         *written,
+        *(name for need in feature_needs("attune") for name in (need.table, *need.columns)),
         *values,
         *(status.value for status in ExecutionStatus),
         *(one.name for one in BLUEPRINT.exchanges),
@@ -281,6 +289,7 @@ def test_the_page_names_nothing_that_the_code_does_not_know() -> None:
         *KEYS,
         # Words of PostgreSQL, and our own commands and files.
         *("USAGE", "SECURITY DEFINER", "search_path", "updated"),
+        *("dlq-handler grants --feature lifecycle", "--feature orphans"),
         *("dlq-handler doctor", "dlq-handler grants", "dlq-handler topology check", "doctor"),
         *("dlq-handler executions explain", "tests/unit/host/test_contract_page.py"),
     }

@@ -167,6 +167,10 @@ def test_a_broker_url_that_cannot_work_is_refused_without_being_shown(url: str) 
             "{monitor: {fail_unscheduled: true, republish_requests: false}}",
             "dlq_handler.monitor.fail_unscheduled is true with republish_requests false",
         ),
+        (
+            "{lifecycle: {orphans: {enabled: true}}}",
+            "dlq_handler.lifecycle.orphans.enabled is true with lifecycle.enabled false",
+        ),
         ("{broker: {urls: [amqp://a/x, amqp://b/y]}}", "dlq_handler.broker.urls names different vhosts"),
     ],
 )
