@@ -273,7 +273,7 @@ def _why_not(record: LetterRecord) -> str | None:
         return None
     if record.outcome is Outcome.UNREADABLE:
         return "It cannot be reprocessed: what could not be read then cannot be read now. It stays on record."
-    return f"{record.outcome.value.replace('_', ' ').capitalize()} is settled for good."
+    return f"{record.outcome.value.replace('_', ' ').capitalize()} is resolved: it cannot be reprocessed."
 
 
 async def reprocess_group_page(site: Site, request: Request, group_id: str) -> Response:
