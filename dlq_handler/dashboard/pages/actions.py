@@ -218,13 +218,14 @@ def _release(site: Site) -> Doing:
             "The limit holds again." if until is None else f"No limit until {moment(until, site.now)} UTC."
         )
         return Done(
-            title="The brake is released", lines=[limit, "Sidecars take letters again within seconds."]
+            title="The brake is released",
+            lines=[limit, "Replicas receive dead letters again within seconds."],
         )
 
     return release
 
 
-# The person who pressed the button waits for these; sidecars take up the others.
+# The user who pressed the button waits for these; replicas reprocess the others.
 AT_ONCE = 20
 
 _CONSEQUENCE = (
@@ -334,7 +335,7 @@ def _done(queued: QueuedReprocessing) -> Done:
     ]
     more = len(queued.waiting) - len(waiting)
     rest = (
-        [f"{counted(more, 'more letter')} wait; sidecars take them up one after the other."]
+        [f"{counted(more, 'more letter')} wait; replicas reprocess them one after the other."]
         if more > 0
         else []
     )
