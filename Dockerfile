@@ -15,7 +15,7 @@ COPY requirements.lock requirements.runtime.lock ./
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     installer/bin/pip --python /opt/dlq-handler/bin/python install \
         --no-cache-dir --no-deps --only-binary=:all: --require-hashes --requirement=requirements.runtime.lock
-# setuptools makes our wheel; its pinned version stands among what development needs.
+# setuptools builds the wheel of dlq-handler; its pinned version is in the lock file of development.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     sed -n '/^setuptools==/,/[^\\]$/p' requirements.lock > requirements.build.lock \
     && installer/bin/pip install \

@@ -1,7 +1,7 @@
-"""The ui of one replica: the objects that its routes use, and its application. Beside app.py, which runs it.
+"""Dashboard and API of one replica: the objects that their routes use, and the application. app.py runs them.
 
 FastAPI, the routes of the API and most pages are imported and built at the first request: 10 MB that a replica without
-visitors does not need. A test holds that.
+users of the dashboard does not need (a test checks that).
 """
 
 import asyncio
@@ -41,7 +41,7 @@ FIGURES_SECONDS = 60.0
 
 
 class UiApp:
-    """The ui's application, built at its first request, which waits for it."""
+    """The application of dashboard and API. The first request builds it and waits for it."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -83,8 +83,8 @@ def ui_world(
     reprocessor: Reprocessor,
     diagnoser: Diagnoser,
 ) -> UiWorld:
-    """`connections`: the limit of the listener. `main_database` belongs to the loop of the other services. Of the
-    diagnoser only the last view is read.
+    """`connections`: the limit of the listener. `main_database` belongs to the loop of the other services. The
+    routes read only the last view of the diagnoser.
     """
     own, database = settings.dlq_handler, ui_database_of(settings)
     services = Services(
@@ -129,8 +129,8 @@ def ui_world(
 
 
 class PageRefresher:
-    """Reads the figures of the first pages again and again: an outage of the database then leaves those of the last
-    observation, not those of the last visit. At night there may have been no visit for hours.
+    """Reads the figures of the first pages at an interval. In an outage of the database the pages then show figures
+    that are seconds old, although no user may have opened them for hours.
     """
 
     def __init__(self, site: Site) -> None:
@@ -144,7 +144,7 @@ class PageRefresher:
         self._site.memory.keep_workers(self._site.world.workers(), at=self._site.world.seen_at)
         if monotonic_seconds() - self._read_at >= FIGURES_SECONDS:
             self._read_at = monotonic_seconds()
-            # Without its end: what was read before the connection was lost is kept, the rest is of the last time.
+            # If the connection is lost, the figures that were read are new, and the others are those of the last time.
             with suppress(Unavailable):
                 async with self._site.world.database.one_transaction():
                     await now.read(self._site, "1h")

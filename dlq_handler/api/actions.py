@@ -113,4 +113,4 @@ async def _nothing_to_decide(world: UiWorld, ask: ReprocessAsk) -> Refused:
     record = await letters.show(world.database, ask.letter_id)
     if record is None:
         return no_letter(world)
-    return Refused(409, f"Letter {ask.letter_id} is settled: {record.outcome.value}. Nothing was done.")
+    return Refused(409, f"Letter {ask.letter_id} is resolved: {record.outcome.value}. Nothing was done.")

@@ -1,4 +1,4 @@
-"""`dlq-handler letters groups`: dead letters by cause, the same rows as on the first page of the dashboard."""
+"""`dlq-handler letters groups`: dead letters by category, the same rows as on the first page of the dashboard."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ USUAL_SPAN = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupList:
-    """With all that a group's name is made of."""
+    """Groups, with the facts that their titles need."""
 
     counts: Sequence[GroupCount]
     in_all: int
@@ -44,7 +44,7 @@ class GroupList:
     ttl_seconds: float
     """Of the workers' queues."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """By group: the state that `letters reprocess --if-version` expects. Empty where it was not asked for."""
+    """By group: the state that `letters reprocess --if-version` expects. Empty for text output."""
 
     def title(self, one: GroupCount) -> str:
         return title_in(
@@ -74,13 +74,13 @@ def groups(
         limit=limit,
         with_versions=is_json,
     )
-    seen, now = ask_database("counting dead letters", settings, read)
+    found, now = ask_database("counting dead letters", settings, read)
     if is_json:
-        print_json([_full(seen, one) for one in seen.counts])
+        print_json([_full(found, one) for one in found.counts])
         return
-    print_groups(seen, now)
-    if seen.in_all > len(seen.counts):
-        typer.echo(f"there are {seen.in_all - len(seen.counts)} more: raise --limit", err=True)
+    print_groups(found, now)
+    if found.in_all > len(found.counts):
+        typer.echo(f"{found.in_all - len(found.counts)} more groups are not listed: raise --limit", err=True)
 
 
 async def _read(
@@ -92,7 +92,7 @@ async def _read(
     limit: int,
     with_versions: bool,
 ) -> GroupList:
-    """Without times: of the last hour, by the database's clock."""
+    """Default: the last hour, by the database's clock."""
     end = until or (await read_server(database)).now
     begin = since or end - USUAL_SPAN
     counts = await groups_sql.groups(database, since=begin, until=end, limit=limit)
@@ -114,13 +114,13 @@ async def _read(
     )
 
 
-def print_groups(seen: GroupList, now: datetime) -> None:
+def print_groups(found: GroupList, now: datetime) -> None:
     print_table(
         ("GROUP", "TITLE", "REASON", "QUEUE", "ACTIONS", "LETTERS", "FAILED BY LETTER", "LAST"),
         [
             (
                 one.group.id,
-                seen.title(one),
+                found.title(one),
                 one.group.reason,
                 one.group.queue,
                 [*one.group.actions, *([f"+{one.group.more_actions}"] if one.group.more_actions else [])]
@@ -129,7 +129,7 @@ def print_groups(seen: GroupList, now: datetime) -> None:
                 one.failed_by_letter,
                 one.last_at,
             )
-            for one in seen.counts
+            for one in found.counts
         ],
         empty="no dead letters in this time",
         now=now,
@@ -137,10 +137,10 @@ def print_groups(seen: GroupList, now: datetime) -> None:
     )
 
 
-def _full(seen: GroupList, one: GroupCount) -> dict[str, object]:
+def _full(found: GroupList, one: GroupCount) -> dict[str, object]:
     return {
         "id": one.group.id,
-        "title": seen.title(one),
+        "title": found.title(one),
         "category": one.group.category,
         "reason": one.group.reason,
         "queue": one.group.queue,
@@ -153,7 +153,7 @@ def _full(seen: GroupList, one: GroupCount) -> dict[str, object]:
         "last_at": one.last_at,
         "first_at_ever": one.group.first_at,
         "letters_ever": one.group.letters,
-        "version": seen.versions.get(one.group.id),
+        "version": found.versions.get(one.group.id),
     }
 
 

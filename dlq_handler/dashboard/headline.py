@@ -20,7 +20,7 @@ _FINE = {
     Component.WORKERS: "workers",
     Component.EXECUTOR: "executor",
     Component.SENDERS: "senders",
-    Component.DLQ_HANDLER: "this sidecar",
+    Component.DLQ_HANDLER: "this replica",
 }
 
 _WORKERS = ("/workers", "Workers")

@@ -25,7 +25,7 @@ class LetterRow:
     reason: str
     outcome: str
     state: State | None
-    """None: it is settled, and that its execution failed is no state of the letter."""
+    """None: it is resolved. That its execution failed is no state of the dead letter."""
     explanation: str
 
 

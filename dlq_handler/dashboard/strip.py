@@ -1,4 +1,4 @@
-"""The strip of five: Sidecar, Broker, Database, Workers, Publishing; each a sign, a word and one number. Pure."""
+"""The strip of five: dlq-handler, Broker, Database, Workers, Publishing; each a sign, a word and one number. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ class Cell:
 def strip(view: View | None, diagnoses: Sequence[Diagnosis]) -> Sequence[Cell]:
     """`view` None: of the past only the diagnoses are known, so there are no numbers."""
     known = {one.check: one for one in diagnoses}
-    sidecar = _sidecar_words(known)
+    replica_words = _replica_words(known)
     return (
-        _cell("Sidecar", known, sidecar, fine="working", number=_replicas(view)),
+        _cell("dlq-handler", known, replica_words, fine="working", number=_replicas(view)),
         _broker(view, known),
         _cell("Database", known, _DATABASE_WORDS, fine="connected", number=_answered(view)),
         _workers(view, known),
@@ -63,7 +63,7 @@ def _is_database_unavailable(known: Mapping[Check, Diagnosis]) -> bool:
     return database is not None and database.health is Health.PROBLEM
 
 
-def _sidecar_words(known: Mapping[Check, Diagnosis]) -> Mapping[Check, str]:
+def _replica_words(known: Mapping[Check, Diagnosis]) -> Mapping[Check, str]:
     """Without its database a replica pauses. Starting another one does not help."""
     return {**_REPLICA_WORDS, Check.REPLICAS: "paused"} if _is_database_unavailable(known) else _REPLICA_WORDS
 

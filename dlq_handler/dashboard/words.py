@@ -33,7 +33,7 @@ class State(StrEnum):
 
 
 COMPONENTS = {
-    Component.DLQ_HANDLER: "Sidecar",
+    Component.DLQ_HANDLER: "dlq-handler",
     Component.BROKER: "Broker",
     Component.DATABASE: "Database",
     Component.WORKERS: "Workers",
@@ -108,7 +108,7 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def joined(words: Sequence[str]) -> str:
-    """`broker, database and this sidecar`."""
+    """`broker, database and this replica`."""
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"

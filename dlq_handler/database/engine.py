@@ -162,7 +162,7 @@ class Database:
             fault = commit_fault_of(error) if doing == "commit" else fault_of(error, doing)
             self._note(fault)
             raise fault.error from error
-        self._link.answered()
+        self._link.record_answer()
 
     @asynccontextmanager
     async def one_transaction(self) -> AsyncIterator[None]:
@@ -293,7 +293,7 @@ class Database:
             self.renew_connections()
 
     def _broke(self) -> None:
-        self._link.broke()
+        self._link.record_break()
         self.connection_lost.set()
 
     def _on_termination(self, _: asyncpg.Connection) -> None:

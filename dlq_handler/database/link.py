@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.errors import Unavailable, Unreachable
 
-# Longer than the interval of the health loop: without a check the state of the link is unknown.
+# Longer than the interval of the health loop. Without an answer for so long, the state of the link is unknown.
 SILENCE_SECONDS = 15.0
 
 
@@ -44,7 +44,7 @@ class Link:
         self.outage: Outage | None = None
         self._lost_at: datetime | None = None
 
-    def answered(self) -> None:
+    def record_answer(self) -> None:
         now = monotonic_seconds()
         self.times_back += self._is_broken
         self._is_broken = False
@@ -53,14 +53,14 @@ class Link:
             self._up_since = now
         self._last_answer = now
 
-    def broke(self) -> None:
-        # The first answer of all is not a recovery.
+    def record_break(self) -> None:
+        # The first answer after the start is not a recovery.
         self._is_broken |= self._last_answer > 0
         self._up_since = None
         self.suspect()
 
     def suspect(self) -> None:
-        """A connection ended. That alone proves no outage, but an outage that is found next began here."""
+        """A connection ended. That alone proves no outage. If the next connection fails, the outage began now."""
         self._lost_at = self._lost_at or datetime.now(UTC)
 
     def confirm_outage(self, error: Unavailable) -> None:
@@ -71,7 +71,7 @@ class Link:
             )
 
     def answered_within(self, seconds: float) -> bool:
-        """And no connection was lost since then."""
+        """Whether the database answered within these seconds, and no connection was lost after the answer."""
         return self._lost_at is None and monotonic_seconds() - self._last_answer <= seconds
 
     def is_answering(self, answered_at: float, *, statement_seconds: float) -> bool:

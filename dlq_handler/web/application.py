@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dlq_handler import __version__
 from dlq_handler.web.errors import RAISED, ErrorAnswers, ErrorPage, LastResort, Refused
 from dlq_handler.web.guard import LOGIN, Guard, Origins, local_path
-from dlq_handler.web.session import Logouts, Session, Sessions, forget, keep
+from dlq_handler.web.session import Logouts, Session, Sessions, delete_cookie, set_cookie
 from dlq_handler.web.users import GuessLimit, Tokens
 from dlq_handler.web.world import UiWorld
 
@@ -138,7 +138,7 @@ def login_router(
             return RedirectResponse(f"{LOGIN}?refused=1&next={quote(there, safe='')}", status_code=303)
         log.info("session.started", name=owner.name, role=owner.role.value)
         answer = RedirectResponse(there, status_code=303)
-        keep(answer, sessions.begin(owner), is_secure=origins.is_secure)
+        set_cookie(answer, sessions.begin(owner), is_secure=origins.is_secure)
         return answer
 
     @router.post("/logout")
@@ -147,7 +147,7 @@ def login_router(
         if session is not None:
             await logouts.end(session)
         answer = RedirectResponse(LOGIN, status_code=303)
-        forget(answer, is_secure=origins.is_secure)
+        delete_cookie(answer, is_secure=origins.is_secure)
         return answer
 
     return router

@@ -198,7 +198,7 @@ class Guard:
                 request, 400, "Not understood", f"A form may have {MOST_FIELDS} fields; this one has more."
             )
         session: Session | None = getattr(request.state, "session", None)
-        if request.url.path == LOGIN or self._sessions.is_csrf(session, given):
+        if request.url.path == LOGIN or self._sessions.is_valid_csrf(session, given):
             return None  # to log in proves by itself that one knows a token
         return self._errors.answer(
             request,

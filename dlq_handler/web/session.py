@@ -67,7 +67,7 @@ class Sessions:
                 )
             except BadSignature:
                 continue
-            # Two names may share a token, and so a key.
+            # Two names may have the same token, and so the same key.
             if name == owner.name:
                 until = int(begun.timestamp()) + LASTS_SECONDS
                 return Session(owner=owner, id=session_id, until=until, cookie=cookie.decode())
@@ -78,7 +78,7 @@ class Sessions:
         signer, signed = self._form(session)
         return signer.get_signature(signed).decode()
 
-    def is_csrf(self, session: Session | None, given: str) -> bool:
+    def is_valid_csrf(self, session: Session | None, given: str) -> bool:
         signer, signed = self._form(session)
         return signer.verify_signature(signed, given.encode(errors="replace"))
 
@@ -89,13 +89,13 @@ class Sessions:
         ), signed
 
 
-def keep(response: Response, session: Session, *, is_secure: bool) -> None:
+def set_cookie(response: Response, session: Session, *, is_secure: bool) -> None:
     response.set_cookie(
         COOKIE, session.cookie, max_age=LASTS_SECONDS, httponly=True, samesite="strict", secure=is_secure
     )
 
 
-def forget(response: Response, *, is_secure: bool) -> None:
+def delete_cookie(response: Response, *, is_secure: bool) -> None:
     response.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=is_secure)
 
 
@@ -140,7 +140,7 @@ class Logouts:
             async with asyncio.timeout(ANSWER_SECONDS):
                 ended = await logouts_sql.recent(self._database, limit=MOST_KEPT)
         except _UNAVAILABLE:
-            return  # what is known here still holds
+            return  # the logouts that were read before still count
         self._keep({digest: int(until.timestamp()) for digest, until in ended})
 
     def _keep(self, ended: dict[str, int]) -> None:

@@ -30,7 +30,7 @@ async def test_a_lost_stream_is_said_and_repaired_by_itself(browser: Browser, th
         await wire.refuse()
         await expect(tab.page.locator("#live")).to_have_text(re.compile(r"^stale \d+ s$"))
         # No state stays green without an answer of the sidecar; not in the title of the tab either.
-        gone = tab.page.get_by_role("alert").filter(has_text="No answer from the sidecar since")
+        gone = tab.page.get_by_role("alert").filter(has_text="No answer from dlq-handler since")
         await expect(gone).to_be_visible(timeout=30_000)
         await expect(tab.page.locator("main.old")).to_be_visible()
         assert (await tab.page.title()).startswith("? ")

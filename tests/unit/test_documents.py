@@ -82,10 +82,12 @@ def test_every_test_that_a_page_names_exists() -> None:
     assert named - known == set()
 
 
-def test_pages_for_operators_name_the_actor() -> None:
+def test_pages_name_the_actor() -> None:
     """The reader on call must learn which component does something, and what to do."""
-    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "README.md"]
-    vague = re.compile(r"\b(?:nobody|somebody|whoever|told|tells?|see to)\b", re.IGNORECASE)
+    vague = re.compile(r"\b(?:nobody|somebody|whoever|told|tells?|see to|we|us|ours?)\b", re.IGNORECASE)
+    templates = PACKAGE / "dashboard" / "templates"
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *templates.rglob("*.html")]
+    assert len(pages) > 60
     assert {page: found for page in pages if (found := vague.findall(page.read_text()))} == {}
 
 
@@ -164,11 +166,7 @@ def test_the_readme_is_in_plain_english_and_its_links_lead_somewhere() -> None:
     [
         "config.development.yaml",
         "config.docker.yaml",
-        "docs/explanation/stock-attune.md",
-        "docs/how-to/beside-attune.md",
-        "docs/reference/cli.md",
-        "docs/reference/host-contract.md",
-        "docs/tutorial.md",
+        "docker-compose.yml",
     ],
 )
 def test_page_names_dlq_handler_instead_of_we(page: str) -> None:

@@ -24,8 +24,8 @@ _KINDS: Mapping[str, tuple[str, str, str, int]] = {
     "brake.released": ("ok", "brake released", "brake released", 1),
     "gate.closed": ("bad", "gate closed", "gate closed", 1),
     "gate.opened": ("ok", "gate open", "gate open", 3),
-    "replica.started": ("plain", "sidecar started", "{count} sidecars started", 3),
-    "replica.stopped": ("plain", "sidecar stopped", "{count} sidecars stopped", 3),
+    "replica.started": ("plain", "replica started", "{count} replicas started", 3),
+    "replica.stopped": ("plain", "replica stopped", "{count} replicas stopped", 3),
 }
 
 # What was dispatched right after the last heartbeat expires first. A worker is called late some heartbeats after that

@@ -218,13 +218,14 @@ def _release(site: Site) -> Doing:
             "The limit holds again." if until is None else f"No limit until {moment(until, site.now)} UTC."
         )
         return Done(
-            title="The brake is released", lines=[limit, "Sidecars take letters again within seconds."]
+            title="The brake is released",
+            lines=[limit, "Replicas receive dead letters again within seconds."],
         )
 
     return release
 
 
-# The person who pressed the button waits for these; sidecars take up the others.
+# The user who pressed the button waits for these; replicas reprocess the others.
 AT_ONCE = 20
 
 _CONSEQUENCE = (
@@ -273,7 +274,7 @@ def _why_not(record: LetterRecord) -> str | None:
         return None
     if record.outcome is Outcome.UNREADABLE:
         return "It cannot be reprocessed: what could not be read then cannot be read now. It stays on record."
-    return f"{record.outcome.value.replace('_', ' ').capitalize()} is settled for good."
+    return f"{record.outcome.value.replace('_', ' ').capitalize()} is resolved: it cannot be reprocessed."
 
 
 async def reprocess_group_page(site: Site, request: Request, group_id: str) -> Response:
@@ -334,7 +335,7 @@ def _done(queued: QueuedReprocessing) -> Done:
     ]
     more = len(queued.waiting) - len(waiting)
     rest = (
-        [f"{counted(more, 'more letter')} wait; sidecars take them up one after the other."]
+        [f"{counted(more, 'more letter')} wait; replicas reprocess them one after the other."]
         if more > 0
         else []
     )

@@ -1,4 +1,4 @@
-"""Groups of letters by cause: all of a stretch of time, and one with its newest letters."""
+"""Groups of dead letters by category: all groups of a period, and one group with its newest dead letters."""
 
 import shlex
 from collections.abc import Sequence

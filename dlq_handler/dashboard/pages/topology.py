@@ -1,4 +1,4 @@
-"""The topology page: for each queue whether its dead letters arrive, broken routes first, and what to type for those.
+"""The topology page: for each queue whether its dead letters arrive, broken routes first, with the repairing command.
 
 From the last observation, a few seconds old: a page that is loaded often must not ask the broker each time.
 """
@@ -22,23 +22,27 @@ MOST_ROWS = 200
 
 
 async def topology_page(site: Site, request: Request) -> Response:
-    seen = site.world.topology()
+    topology = site.world.topology()
     canaries = None if site.view is None else site.view.canaries
     known = (
         {}
         if canaries is None or canaries == OFF or isinstance(canaries, Unknown)
         else {one.worker_id: one for one in canaries}
     )
-    rows = () if isinstance(seen, Unknown) else topology_rows(seen.checked, site.world.worker_queues, known)
+    rows = (
+        ()
+        if isinstance(topology, Unknown)
+        else topology_rows(topology.checked, site.world.worker_queues, known)
+    )
     shown = [row for row in rows if row.state is not State.WARN]
     context = {
-        "unknown": seen.explanation if isinstance(seen, Unknown) else None,
+        "unknown": topology.explanation if isinstance(topology, Unknown) else None,
         "rows": shown[:MOST_ROWS],
         "more": thousands(len(shown) - MOST_ROWS) if len(shown) > MOST_ROWS else None,
         "unrecorded": [row for row in rows if row.state is State.WARN],
-        "intake": None if isinstance(seen, Unknown) else seen.checked.intake_queue,
-        "limits": () if isinstance(seen, Unknown) else seen.limits,
-        "findings": () if isinstance(seen, Unknown) else seen.checked.findings,
+        "intake": None if isinstance(topology, Unknown) else topology.checked.intake_queue,
+        "limits": () if isinstance(topology, Unknown) else topology.limits,
+        "findings": () if isinstance(topology, Unknown) else topology.checked.findings,
         "canaries_off": canaries == OFF,
         "canaries_unknown": canaries.explanation if isinstance(canaries, Unknown) else None,
         "observed_at": site.observed_at,
@@ -68,7 +72,7 @@ def topology_rows(
     checked: CheckedTopology, names: WorkerQueueNames, canaries: Mapping[int, WorkerCanary]
 ) -> Sequence[TopologyRow]:
     rows = [_row(one, names.owner_of(one.queue), canaries) for one in checked.queues]
-    # The workers' are those an execution hangs on.
+    # Executions depend on the queues of workers only.
     order = (State.BAD, State.UNKNOWN, State.WARN, State.OK)
     return sorted(rows, key=lambda row: (order.index(row.state), row.role != QueueRole.WORKER.value))
 
@@ -101,7 +105,7 @@ def _state(one: CheckedQueue) -> tuple[State, str]:
         case Answer.UNKNOWN:
             return State.UNKNOWN, "unknown"
         case Answer.BROKEN_ROUTE:
-            # Of a queue that is no worker's a record is lost, and no execution hangs.
+            # For a queue of another service only the record is lost: no execution depends on it.
             return (State.BAD, "broken route") if is_worker else (State.WARN, "no record")
         case Answer.NO_QUEUE:
             return (State.BAD if is_worker else State.WARN), "no queue"

@@ -264,7 +264,7 @@ async def test_a_letter_that_cannot_be_decided_again_says_why_and_no_consequence
     async with asking(await a_ui_world(store)) as client:
         for number, said in (
             (unreadable, "It cannot be reprocessed: what could not be read then cannot be read now."),
-            (settled, "Failed is settled for good."),
+            (settled, "Failed is resolved: it cannot be reprocessed."),
         ):
             page = (await client.get(f"/letters/{number}/reprocess")).text
             assert said in page

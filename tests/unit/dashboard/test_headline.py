@@ -42,7 +42,7 @@ def test_the_title_is_the_sentence_of_the_worst_diagnosis() -> None:
 
 def test_only_components_that_are_ok_are_named_as_ok() -> None:
     top = headline_of(workers=[GONE])
-    assert top.fine == "Broker, database, executor, senders and this sidecar are fine."
+    assert top.fine == "Broker, database, executor, senders and this replica are fine."
 
 
 def test_a_name_keeps_its_first_letter() -> None:
@@ -90,7 +90,7 @@ def test_the_strip_has_five_cells_each_with_a_sign_a_word_and_one_number() -> No
         (cell.component, cell.state.sign, cell.word, cell.number) for cell in strip(view, diagnose(view))
     ]
     assert shown == [
-        ("Sidecar", "✓", "working", "1 replica"),
+        ("dlq-handler", "✓", "working", "1 replica"),
         ("Broker", "✓", "connected", "canary 0.9 s"),
         ("Database", "✓", "connected", "2 ms"),
         ("Workers", "✓", "2 of 2 available", None),
@@ -125,7 +125,7 @@ def test_while_the_brake_holds_it_leads_and_no_replica_is_counted_away() -> None
         "brake": a_brake(tripped_at=NOW, tripped_by="one", explanation="many"),
         "intake": a_queue("attune.dlx.queue", count=0, ready=41, tags=()),
     }
-    cell = cells(a_view(**braked))["Sidecar"]
+    cell = cells(a_view(**braked))["dlq-handler"]
 
     assert (cell.state, cell.word, cell.number) == (State.BAD, "brake tripped", None)
     assert headline_of(**braked).title == "The brake (circuit breaker) is tripped since 03:00:00 UTC."
@@ -143,7 +143,7 @@ def test_what_is_unknown_is_neither_zero_nor_green() -> None:
         )
     )
     assert shown["Database"].state is State.BAD
-    assert {shown[component].state for component in ("Broker", "Workers", "Publishing", "Sidecar")} == {
+    assert {shown[component].state for component in ("Broker", "Workers", "Publishing", "dlq-handler")} == {
         State.UNKNOWN
     }
     assert {cell.number for cell in shown.values()} == {None}
@@ -163,10 +163,10 @@ def test_a_broker_that_is_away_is_a_cross() -> None:
 
 def test_a_sidecar_without_its_database_is_paused_not_absent() -> None:
     idle = a_queue("attune.dlx.queue", count=0, ready=41, tags=())
-    assert cells(a_view(intake=idle))["Sidecar"].word == "not consuming"
+    assert cells(a_view(intake=idle))["dlq-handler"].word == "not consuming"
     assert (
         cells(a_view(intake=idle, database=DatabaseFact(is_unreachable=True, error="refused")))[
-            "Sidecar"
+            "dlq-handler"
         ].word
         == "paused"
     )

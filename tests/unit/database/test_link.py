@@ -17,13 +17,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_database_that_hung_while_heartbeats_grew_old_has_a_new_link(clock: list[float]) -> None:
     limit_seconds = 10.0
     of_workers = Link(silence_within(limit_seconds))
-    of_workers.answered()
+    of_workers.record_answer()
     clock.append(5.0)
-    of_workers.answered()
+    of_workers.record_answer()
     assert of_workers.age_seconds == 5
     clock.append(5.1)
     assert of_workers.age_seconds == 0
-    of_workers.answered()
+    of_workers.record_answer()
     clock.append(1.0)
     assert of_workers.age_seconds == 1
 
@@ -34,19 +34,19 @@ def test_link_may_be_as_silent_as_the_health_loop_makes_it_where_limits_are_long
 
 def test_a_link_is_back_once_however_many_saw_it_break() -> None:
     of_database = Link()
-    of_database.answered()
-    of_database.broke()
-    of_database.broke()
+    of_database.record_answer()
+    of_database.record_break()
+    of_database.record_break()
     assert of_database.times_back == 0
-    of_database.answered()
-    of_database.answered()
+    of_database.record_answer()
+    of_database.record_answer()
     assert of_database.times_back == 1
 
 
 def test_a_link_that_never_answered_is_not_back_when_it_does() -> None:
     of_database = Link()
-    of_database.broke()
-    of_database.answered()
+    of_database.record_break()
+    of_database.record_answer()
     assert of_database.times_back == 0
 
 
@@ -64,7 +64,7 @@ def test_a_long_statement_has_no_broken_link_while_other_connections_are_answere
     answered_at = sum(clock)
     for _ in range(3):
         clock.append(10.0)
-        of_database.answered()
+        of_database.record_answer()
     assert of_database.is_answering(answered_at, statement_seconds=32.0)
     clock.append(2.5)
     assert not of_database.is_answering(answered_at, statement_seconds=32.0), "the server had to end it"
@@ -74,7 +74,7 @@ def test_an_answer_from_before_a_break_does_not_count_for_a_long_statement(clock
     of_database = Link(15.0)
     answered_at = sum(clock)
     clock.append(20.0)
-    of_database.answered()
-    of_database.broke()
+    of_database.record_answer()
+    of_database.record_break()
     clock.append(1.0)
     assert not of_database.is_answering(answered_at, statement_seconds=32.0)

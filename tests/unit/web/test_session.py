@@ -5,7 +5,7 @@ from itsdangerous import TimestampSigner
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from dlq_handler.web.session import COOKIE, LASTS_SECONDS, Session, Sessions, forget, keep
+from dlq_handler.web.session import COOKIE, LASTS_SECONDS, Session, Sessions, delete_cookie, set_cookie
 from dlq_handler.web.users import NamedToken, Role, Tokens, named_token
 
 TOKEN = "0123456789abcdef"
@@ -71,24 +71,24 @@ def test_other_cookies_are_no_session(sessions: Sessions, cookie: str) -> None:
 
 def test_the_secret_of_a_form_is_valid_for_its_own_session_only(sessions: Sessions, session: Session) -> None:
     other = sessions.begin(ada())
-    assert sessions.is_csrf(session, sessions.csrf_of(session))
-    assert not sessions.is_csrf(other, sessions.csrf_of(session))
-    assert not sessions.is_csrf(None, sessions.csrf_of(session))
-    assert not sessions.is_csrf(session, "")
-    assert not sessions.is_csrf(session, "é")
+    assert sessions.is_valid_csrf(session, sessions.csrf_of(session))
+    assert not sessions.is_valid_csrf(other, sessions.csrf_of(session))
+    assert not sessions.is_valid_csrf(None, sessions.csrf_of(session))
+    assert not sessions.is_valid_csrf(session, "")
+    assert not sessions.is_valid_csrf(session, "é")
 
 
 def test_without_tokens_the_secret_of_a_form_is_valid_until_a_restart() -> None:
     sessions = Sessions(Tokens())
-    assert sessions.is_csrf(None, sessions.csrf_of(None))
-    assert not Sessions(Tokens()).is_csrf(None, sessions.csrf_of(None))
+    assert sessions.is_valid_csrf(None, sessions.csrf_of(None))
+    assert not Sessions(Tokens()).is_valid_csrf(None, sessions.csrf_of(None))
 
 
 @pytest.mark.parametrize("is_secure", [True, False])
 def test_scripts_and_other_sites_do_not_get_the_cookie(session: Session, is_secure: bool) -> None:
     kept, deleted = Response(), Response()
-    keep(kept, session, is_secure=is_secure)
-    forget(deleted, is_secure=is_secure)
+    set_cookie(kept, session, is_secure=is_secure)
+    delete_cookie(deleted, is_secure=is_secure)
     for answer in (kept, deleted):
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie
