@@ -17,7 +17,7 @@ from dlq_handler.history.retention import RetentionStep
 from dlq_handler.host import unscheduled_sql
 from dlq_handler.host.execution import ExecutionStatus
 from dlq_handler.lifecycle import flows_sql
-from dlq_handler.lifecycle.flow import FlowStatus, Step
+from dlq_handler.lifecycle.flow import FlowStatus, StopStep
 from dlq_handler.metric_values import LabelValues
 from dlq_handler.metrics import Metrics
 from dlq_handler.operations import audit_sql
@@ -44,7 +44,7 @@ LABEL_VALUES = LabelValues(
     service_findings=tuple(ServiceFinding),
     canary_states=tuple(CanaryState),
     flow_statuses=tuple(FlowStatus),
-    flow_steps=tuple(Step),
+    flow_steps=tuple(StopStep),
 )
 
 

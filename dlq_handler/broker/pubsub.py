@@ -33,7 +33,7 @@ class QueueProperties(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class QueueTopic:
     """`exchange:routing_key`. The default exchange has no name: it routes to the queue that the key names."""
 
     exchange: str

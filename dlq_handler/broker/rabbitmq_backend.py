@@ -33,8 +33,8 @@ from dlq_handler.broker.pubsub import (
     QueueDiffers,
     QueueInUse,
     QueueProperties,
+    QueueTopic,
     QueueType,
-    Topic,
 )
 from dlq_handler.broker.queue_arguments import TYPE_ARGUMENT, queue_arguments
 from dlq_handler.errors import Unavailable
@@ -69,7 +69,7 @@ class RabbitMQBackend:
         self._consumers = AsyncExitStack()
 
     async def create_producer(self, topic: str) -> "TopicProducer":
-        target = Topic.parse(topic)
+        target = QueueTopic.parse(topic)
         async with self._call(f"check topic {topic!r}"):
             await self._require_exchange(target)
         return TopicProducer(self._publisher, target)
@@ -177,7 +177,7 @@ class RabbitMQBackend:
         ):
             await channel.queue_unbind(subscription, target.exchange, target.routing_key)
 
-    async def _require_exchange(self, target: Topic) -> None:
+    async def _require_exchange(self, target: QueueTopic) -> None:
         if target.exchange and not await exchange_exists(self._admin, target.exchange):
             raise ExchangeMissing(target.exchange)
 
@@ -192,7 +192,7 @@ class RabbitMQBackend:
                     raise
                 raise _differs(queue, arguments, refusal) from refused
 
-    async def _bind(self, target: Topic, queue: str) -> None:
+    async def _bind(self, target: QueueTopic, queue: str) -> None:
         if not target.exchange:
             return
         async with self._admin.channel(f"bind queue {queue!r}") as channel:
@@ -240,7 +240,7 @@ class RabbitMQBackend:
 
 
 class TopicProducer:
-    def __init__(self, publisher: Publisher, target: Topic) -> None:
+    def __init__(self, publisher: Publisher, target: QueueTopic) -> None:
         self._publisher, self._target = publisher, target
         self._is_closed = False
 
@@ -273,8 +273,8 @@ def _differs(queue: str, arguments: Mapping[str, str | int], refusal: BrokerRefu
     return QueueDiffers(queue, name, wanted=wanted, current=current)
 
 
-def _parse(topic: str, subscription: str) -> Topic:
-    target = Topic.parse(topic)
+def _parse(topic: str, subscription: str) -> QueueTopic:
+    target = QueueTopic.parse(topic)
     if not subscription:
         raise ValueError("Invalid subscription '': must be the name of a queue")
     if not target.exchange and target.routing_key != subscription:

@@ -19,7 +19,7 @@ from dlq_handler.cli.patience import ask_database, wait_for
 from dlq_handler.cli.printing import print_error, print_json, print_table, print_warning
 from dlq_handler.database.engine import Database
 from dlq_handler.lifecycle import flows_sql
-from dlq_handler.lifecycle.flow import Flow, FlowStatus, Step
+from dlq_handler.lifecycle.flow import Flow, FlowStatus, StopStep
 from dlq_handler.lifecycle.flow_summary import STEP_TEXTS, summary_of
 from dlq_handler.operations.flow_operations import FlowOperations, why_not_started
 from dlq_handler.settings import Settings
@@ -236,11 +236,11 @@ def _print_one(flow: Flow, output: Output) -> None:
     if flow.status is FlowStatus.STOPPING or flow.step is not None:
         print_table(
             ("STEP", "STATE", "MEANING"),
-            [(step, step_state(flow, step), STEP_TEXTS[step]) for step in Step],
+            [(step, step_state(flow, step), STEP_TEXTS[step]) for step in StopStep],
         )
 
 
-def step_state(flow: Flow, step: Step) -> str:
+def step_state(flow: Flow, step: StopStep) -> str:
     if not flow.has_reached(step):
         return "to come"
     return "done" if flow.step is not step or flow.status is FlowStatus.STOPPED else "now"

@@ -25,7 +25,7 @@ from dlq_handler.settings.servers import broker_of, management_api_of
 from dlq_handler.topology.apply import ApplyResult, WorkerQueueRefused, apply, declare_worker_queue
 from dlq_handler.topology.check import CheckedQueue, CheckedTopology, Conclusion, QueueRole
 from dlq_handler.topology.checker import TopologyReport, check_topology
-from dlq_handler.topology.plan import TopologyPlan, TopologyRow, differences, list_topology, make_plan
+from dlq_handler.topology.plan import PlannedRow, TopologyPlan, differences, list_topology, make_plan
 from dlq_handler.topology.planner import read_topology
 from dlq_handler.topology.routing import Answer
 
@@ -148,7 +148,7 @@ def _broker_name(settings: Settings) -> str:
     return f"{url.host}:{url.port or 5672}/{vhost_of(settings.broker_urls[0])}"
 
 
-class Format(StrEnum):
+class ShowFormat(StrEnum):
     TABLE = "table"
     JSON = "json"
 
@@ -156,8 +156,8 @@ class Format(StrEnum):
 @app.command()
 def show(
     as_format: Annotated[
-        Format, typer.Option("--format", help="`table` for people, `json` for programs.")
-    ] = Format.TABLE,
+        ShowFormat, typer.Option("--format", help="`table` for people, `json` for programs.")
+    ] = ShowFormat.TABLE,
     config: ConfigOption = None,
 ) -> None:
     """Show the exchanges, queues and bindings that must exist, with their owner and state. Changes nothing.
@@ -167,7 +167,7 @@ def show(
     rows, limits = wait_for("asking the database and the broker", _show(load_or_exit(config).settings))
     for limit in limits:
         print_warning(limit)
-    if as_format is Format.JSON:
+    if as_format is ShowFormat.JSON:
         print_json(rows)
         return
     print_table(
@@ -179,7 +179,7 @@ def show(
         print(f"… {len(rows) - _MOST_ROWS} more (`--format json` has all)")
 
 
-async def _show(settings: Settings) -> tuple[Sequence[TopologyRow], tuple[str, ...]]:
+async def _show(settings: Settings) -> tuple[Sequence[PlannedRow], tuple[str, ...]]:
     workers, limits = await _workers_or_none(settings)
     async with AdminConnection(broker_of(settings)) as link:
         snapshot, unread = await read_topology(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from dlq_handler.broker.pubsub import QueueProperties, Topic
+from dlq_handler.broker.pubsub import QueueProperties, QueueTopic
 from dlq_handler.host.names import (
     CANCEL_KEY_PATTERN,
     COMPLETED_KEY,
@@ -60,7 +60,7 @@ class OwnedQueue:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        return tuple(str(Topic(exchange=self.exchange, routing_key=key)) for key in self.keys)
+        return tuple(str(QueueTopic(exchange=self.exchange, routing_key=key)) for key in self.keys)
 
     @property
     def properties(self) -> QueueProperties:

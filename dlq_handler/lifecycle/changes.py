@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from dlq_handler.lifecycle.flow import Flow, FlowKind, FlowStatus, Observed, Step
+from dlq_handler.lifecycle.flow import Flow, FlowKind, FlowObservation, FlowStatus, StopStep
 from dlq_handler.lifecycle.next_step import LEAKED_PAUSE_SECONDS, pause_after_attempt
 
 LONGEST_ERROR = 500
@@ -71,17 +71,17 @@ def stop_wanted(flow: Flow, *, wanted_by: str, comment: str | None, now: datetim
     )
 
 
-def taken(flow: Flow, step: Step, observed: Observed, *, lease: str, now: datetime) -> Flow:
+def taken(flow: Flow, step: StopStep, observed: FlowObservation, *, lease: str, now: datetime) -> Flow:
     after = replace(flow, step=step, step_since=now, last_lease=lease, last_error=None)
     match step:
-        case Step.REROUTED:
+        case StopStep.REROUTED:
             # The stop has found the worker idle.
             return replace(
                 after, idle_heartbeat=None if observed.worker is None else observed.worker.last_heartbeat
             )
-        case Step.DELETED:
+        case StopStep.DELETED:
             return replace(after, delete_attempts=0, next_attempt_at=None)
-        case Step.STOPPED:
+        case StopStep.STOPPED:
             next_attempt_at = now + timedelta(seconds=LEAKED_PAUSE_SECONDS) if flow.leaked else None
             return replace(
                 after,
@@ -90,7 +90,7 @@ def taken(flow: Flow, step: Step, observed: Observed, *, lease: str, now: dateti
                 next_attempt_at=next_attempt_at,
                 last_error=flow.last_error if flow.leaked else None,
             )
-        case Step.SIGNALLED | Step.IDLE | Step.DRAINED:
+        case StopStep.SIGNALLED | StopStep.IDLE | StopStep.DRAINED:
             return after
 
 

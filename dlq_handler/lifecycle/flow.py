@@ -28,7 +28,7 @@ class FlowStatus(StrEnum):
         return self is not FlowStatus.STOPPED
 
 
-class Step(StrEnum):
+class StopStep(StrEnum):
     """The steps of a stop, in their order. A step is on record before it is taken."""
 
     SIGNALLED = "signalled"
@@ -47,7 +47,7 @@ class Step(StrEnum):
         return _STEPS.index(self)
 
 
-_STEPS = tuple(Step)
+_STEPS = tuple(StopStep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Flow:
     blueprint: str
     params: Mapping[str, str]
     status: FlowStatus
-    step: Step | None
+    step: StopStep | None
     """Of a stop, and of one that has ended. None: the stop is wanted, and no step was taken."""
     version: int
     """Rises with each write."""
@@ -98,12 +98,12 @@ class Flow:
     def queue(self, name: str) -> FlowQueue:
         return next(queue for queue in self.queues if queue.name == name)
 
-    def has_reached(self, step: Step) -> bool:
+    def has_reached(self, step: StopStep) -> bool:
         return self.step is not None and self.step.number >= step.number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedWorker:
+class FlowWorkerState:
     """The worker's row."""
 
     last_heartbeat: datetime | None
@@ -127,10 +127,10 @@ class ObservedQueue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class FlowObservation:
     """What the leader observed for a flow, just before it acts."""
 
-    worker: ObservedWorker | None = None
+    worker: FlowWorkerState | None = None
     """None: the flow has no worker, or the worker has no row. Ids of workers are never used again."""
     queues: Mapping[str, ObservedQueue] = field(default_factory=dict)
     """The queues of the flow that exist."""

@@ -30,7 +30,7 @@ from dlq_handler.history import events_sql
 from dlq_handler.host import worker_lifecycle_sql
 from dlq_handler.lifecycle import changes, flows_sql
 from dlq_handler.lifecycle import next_step as steps
-from dlq_handler.lifecycle.flow import Flow, FlowStatus, Observed, Step
+from dlq_handler.lifecycle.flow import Flow, FlowObservation, FlowStatus, StopStep
 from dlq_handler.lifecycle.flow_blueprint import Contents, FlowQueue
 from dlq_handler.lifecycle.observe import FlowObserver
 from dlq_handler.lifecycle.options import LifecycleOptions
@@ -86,13 +86,13 @@ class FlowActions:
         await self._backend.close()
 
     async def perform(  # noqa: PLR0912  one case for each action
-        self, flow: Flow, action: steps.Action, observed: Observed, now: datetime
+        self, flow: Flow, action: steps.Action, observed: FlowObservation, now: datetime
     ) -> Flow | None:
         """The record as it is now, or None when there is nothing more to do at this time."""
         match action:
             case steps.Nothing():
                 return None
-            case steps.Wait(report=report):
+            case steps.CheckLater(report=report):
                 if report is not None and report != flow.last_error:
                     await self.report(flow.id, report)
                 return None
@@ -195,10 +195,10 @@ class FlowActions:
         log.warning("flow.rolled_back", flow=flow.id, queues=list(flow.made), leaked=left, error=error)
         return after
 
-    async def _take(self, flow: Flow, step: Step, observed: Observed, now: datetime) -> Flow:
+    async def _take(self, flow: Flow, step: StopStep, observed: FlowObservation, now: datetime) -> Flow:
         async with self._holding(flow) as tx:
             after = await self._save(tx, changes.taken(flow, step, observed, lease=self.holder, now=now))
-        if step is Step.STOPPED:
+        if step is StopStep.STOPPED:
             log.info("flow.stopped", flow=flow.id, leaked=list(flow.leaked))
         else:
             log.info("flow.step_taken", flow=flow.id, step=step.value)

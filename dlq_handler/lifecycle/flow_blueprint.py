@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from dlq_handler.broker.pubsub import QueueProperties, QueueType, Topic
+from dlq_handler.broker.pubsub import QueueProperties, QueueTopic, QueueType
 from dlq_handler.host.owners import SYSTEM_QUEUES, OwnedQueue, worker_queues
 from dlq_handler.host.worker import WorkerQueueNames
 from dlq_handler.text import INT64
@@ -77,12 +77,12 @@ class FlowQueue:
 
     @property
     def own_topics(self) -> tuple[str, ...]:
-        return tuple(str(Topic(exchange=self.exchange, routing_key=key)) for key in self.own_keys)
+        return tuple(str(QueueTopic(exchange=self.exchange, routing_key=key)) for key in self.own_keys)
 
     @property
     def topics(self) -> tuple[str, ...]:
         keys = (*self.own_keys, *self.broadcast_keys)
-        return tuple(str(Topic(exchange=self.exchange, routing_key=key)) for key in keys)
+        return tuple(str(QueueTopic(exchange=self.exchange, routing_key=key)) for key in keys)
 
     def as_json(self) -> dict[str, object]:
         return {

@@ -1,7 +1,7 @@
 """Figures about all flows, for diagnoses and metrics. Read only: there may be thousands of retired workers."""
 
 from dlq_handler.database.engine import Database
-from dlq_handler.lifecycle.flow import FlowKind, FlowStatus, Step
+from dlq_handler.lifecycle.flow import FlowKind, FlowStatus, StopStep
 from dlq_handler.lifecycle.flow_summary import FlowNote, FlowsFact
 
 MOST_NOTES = 100
@@ -42,7 +42,7 @@ async def read_flows_fact(database: Database, *, is_enabled: bool) -> FlowsFact:
                 id=row.id,
                 kind=FlowKind(row.kind),
                 status=FlowStatus(row.status),
-                step=None if row.step is None else Step(row.step),
+                step=None if row.step is None else StopStep(row.step),
                 worker_id=row.worker_id,
                 step_since=row.step_since,
                 last_error=row.last_error,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from dlq_handler.lifecycle.flow import Flow, FlowKind, FlowStatus, Step
+from dlq_handler.lifecycle.flow import Flow, FlowKind, FlowStatus, StopStep
 from dlq_handler.lifecycle.flow_blueprint import Contents, FlowQueue
 from dlq_handler.topology.blueprint import RETIRED_QUEUE
 
@@ -17,7 +17,7 @@ class FlowSummary:
     blueprint: str
     params: Mapping[str, str]
     status: FlowStatus
-    step: Step | None
+    step: StopStep | None
     """Of a stop; null: none was taken."""
     queues: tuple[str, ...]
     version: int
@@ -46,7 +46,7 @@ class FlowNote:
     id: str
     kind: FlowKind
     status: FlowStatus
-    step: Step | None
+    step: StopStep | None
     worker_id: int | None
     step_since: datetime
     last_error: str | None
@@ -76,9 +76,9 @@ class FlowsFact:
         """The feature is off, and there is no record of an earlier use."""
         return not self.is_enabled and not any(self.counts.values())
 
-    def step_seconds(self, now: datetime) -> Mapping[Step, float]:
+    def step_seconds(self, now: datetime) -> Mapping[StopStep, float]:
         """For each step the longest time that a stop has been in it; 0: no stop is in it."""
-        longest = dict.fromkeys(Step, 0.0)
+        longest = dict.fromkeys(StopStep, 0.0)
         for note in self.notes:
             if note.status is FlowStatus.STOPPING and note.step is not None:
                 seconds = max(0.0, (now - note.step_since).total_seconds())
@@ -87,12 +87,12 @@ class FlowsFact:
 
 
 STEP_TEXTS = {
-    Step.SIGNALLED: "the worker is cordoned, so that the scheduler selects another one",
-    Step.IDLE: "it waits until no queue has a consumer and the worker has stopped",
-    Step.REROUTED: f"{RETIRED_QUEUE} is bound with the flow's keys, then they are unbound from its queues",
-    Step.DRAINED: "the messages that are left are decided or archived",
-    Step.DELETED: "the empty queues are deleted",
-    Step.STOPPED: "the stop is complete",
+    StopStep.SIGNALLED: "the worker is cordoned, so that the scheduler selects another one",
+    StopStep.IDLE: "it waits until no queue has a consumer and the worker has stopped",
+    StopStep.REROUTED: f"{RETIRED_QUEUE} is bound with the flow's keys, then they are unbound from its queues",
+    StopStep.DRAINED: "the messages that are left are decided or archived",
+    StopStep.DELETED: "the empty queues are deleted",
+    StopStep.STOPPED: "the stop is complete",
 }
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Row
 from dlq_handler.database.engine import Database
 from dlq_handler.database.postgres_values import as_jsonb
 from dlq_handler.database.transaction import Transaction
-from dlq_handler.lifecycle.flow import Flow, FlowKind, FlowStatus, Step
+from dlq_handler.lifecycle.flow import Flow, FlowKind, FlowStatus, StopStep
 from dlq_handler.lifecycle.flow_blueprint import FlowQueue
 from dlq_handler.lifecycle.next_step import REBIND_SECONDS
 from dlq_handler.text import storable
@@ -279,7 +279,7 @@ def _flow(row: Row[Any]) -> Flow:
         "params": row.params,
         "kind": FlowKind(row.kind),
         "status": FlowStatus(row.status),
-        "step": None if row.step is None else Step(row.step),
+        "step": None if row.step is None else StopStep(row.step),
         "queues": tuple(FlowQueue.from_json(queue) for queue in queues["flow"]),
         "shared": tuple(FlowQueue.from_json(queue) for queue in queues.get("shared", ())),
         "made": tuple(row.made),

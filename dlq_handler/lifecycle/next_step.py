@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from dlq_handler.lifecycle.flow import Flow, FlowKind, FlowStatus, Observed, ObservedWorker, Step
+from dlq_handler.lifecycle.flow import Flow, FlowKind, FlowObservation, FlowStatus, FlowWorkerState, StopStep
 from dlq_handler.lifecycle.flow_blueprint import FlowQueue
 from dlq_handler.lifecycle.options import LifecycleOptions
 from dlq_handler.text import in_units
@@ -31,7 +31,7 @@ class Nothing:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class CheckLater:
     """Check again later. `report`: what it waits for, when that takes long."""
 
     report: str | None = None
@@ -56,7 +56,7 @@ class RollBack:
 class Take:
     """Record this step. Nothing else is done."""
 
-    step: Step
+    step: StopStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Release:
 
 Action = (
     Nothing
-    | Wait
+    | CheckLater
     | BeginStart
     | Create
     | RollBack
@@ -138,7 +138,7 @@ Action = (
 
 
 def next_step(
-    flow: Flow, observed: Observed, options: LifecycleOptions, *, now: datetime, lease: str
+    flow: Flow, observed: FlowObservation, options: LifecycleOptions, *, now: datetime, lease: str
 ) -> Action:
     """`lease`: the process that acts."""
     match flow.status:
@@ -152,18 +152,18 @@ def next_step(
             return _after_stop(flow, observed, now)
 
 
-def has_returned(flow: Flow, worker: ObservedWorker | None) -> bool:
+def has_returned(flow: Flow, worker: FlowWorkerState | None) -> bool:
     """A stop of a flow begins while its worker works, so its heartbeats count only after the stop found it idle. A
     retirement begins when the worker is gone.
     """
     if worker is None:
         return False
-    if flow.kind is FlowKind.FLOW and not flow.has_reached(Step.REROUTED):
+    if flow.kind is FlowKind.FLOW and not flow.has_reached(StopStep.REROUTED):
         return False
     if worker.has_registered:
         return True
     before, last = flow.idle_heartbeat, worker.last_heartbeat
-    return flow.has_reached(Step.REROUTED) and last is not None and (before is None or last > before)
+    return flow.has_reached(StopStep.REROUTED) and last is not None and (before is None or last > before)
 
 
 def _start(flow: Flow, lease: str) -> Action:
@@ -175,45 +175,45 @@ def _start(flow: Flow, lease: str) -> Action:
     return Create() if flow.last_lease == lease else RollBack()
 
 
-def _stop(flow: Flow, observed: Observed, options: LifecycleOptions, now: datetime) -> Action:
+def _stop(flow: Flow, observed: FlowObservation, options: LifecycleOptions, now: datetime) -> Action:
     if has_returned(flow, observed.worker):
-        return Abort(binds=flow.has_reached(Step.REROUTED))
+        return Abort(binds=flow.has_reached(StopStep.REROUTED))
     if flow.step is None:
-        return Take(Step.SIGNALLED)
-    if flow.step is Step.STOPPED:
-        return Take(Step.STOPPED)
+        return Take(StopStep.SIGNALLED)
+    if flow.step is StopStep.STOPPED:
+        return Take(StopStep.STOPPED)
     action = _of_step(flow, flow.step, observed, options, now)
     if action is not None:
         return action
     # The step is complete.
     if options.pause_step is flow.step:
-        return Wait(f"paused after step {flow.step} by dlq_handler.lifecycle.pause_after")
-    return Take(tuple(Step)[flow.step.number + 1])
+        return CheckLater(f"paused after step {flow.step} by dlq_handler.lifecycle.pause_after")
+    return Take(tuple(StopStep)[flow.step.number + 1])
 
 
 def _of_step(
-    flow: Flow, step: Step, observed: Observed, options: LifecycleOptions, now: datetime
+    flow: Flow, step: StopStep, observed: FlowObservation, options: LifecycleOptions, now: datetime
 ) -> Action | None:
     """None: the step is complete."""
     match step:
-        case Step.SIGNALLED:
+        case StopStep.SIGNALLED:
             if flow.worker_id is None or observed.worker is None or observed.worker.is_cordoned:
                 return None
             return Cordon(flow.worker_id)
-        case Step.IDLE:
+        case StopStep.IDLE:
             return _wait_until_idle(flow, observed, options, now)
-        case Step.REROUTED:
+        case StopStep.REROUTED:
             return _reroute(flow, observed, options, now)
-        case Step.DRAINED:
+        case StopStep.DRAINED:
             return _drain(flow, observed, options, now)
-        case Step.DELETED:
+        case StopStep.DELETED:
             return _delete(flow, observed, options, now)
-        case Step.STOPPED:
+        case StopStep.STOPPED:
             return None
 
 
 def _wait_until_idle(
-    flow: Flow, observed: Observed, options: LifecycleOptions, now: datetime
+    flow: Flow, observed: FlowObservation, options: LifecycleOptions, now: datetime
 ) -> Action | None:
     reasons = []
     if observed.consumers:
@@ -226,7 +226,9 @@ def _wait_until_idle(
     return _waiting(flow, " and ".join(reasons), options, now)
 
 
-def _reroute(flow: Flow, observed: Observed, options: LifecycleOptions, now: datetime) -> Action | None:
+def _reroute(
+    flow: Flow, observed: FlowObservation, options: LifecycleOptions, now: datetime
+) -> Action | None:
     if not flow.is_retired_bound:
         return BindRetired()
     if flow.rerouted_at is not None:
@@ -235,7 +237,7 @@ def _reroute(flow: Flow, observed: Observed, options: LifecycleOptions, now: dat
     return _wait_until_idle(flow, observed, options, now) or Unbind()
 
 
-def _drain(flow: Flow, observed: Observed, options: LifecycleOptions, now: datetime) -> Action | None:
+def _drain(flow: Flow, observed: FlowObservation, options: LifecycleOptions, now: datetime) -> Action | None:
     for queue in _own_queues(flow, observed):
         found = observed.queues[queue.name]
         if found.ready:
@@ -252,14 +254,14 @@ def _drain(flow: Flow, observed: Observed, options: LifecycleOptions, now: datet
     return None
 
 
-def _delete(flow: Flow, observed: Observed, options: LifecycleOptions, now: datetime) -> Action | None:
+def _delete(flow: Flow, observed: FlowObservation, options: LifecycleOptions, now: datetime) -> Action | None:
     left = [queue for queue in _own_queues(flow, observed) if queue.name not in flow.leaked]
     if not left:
         return None
     if flow.delete_attempts >= options.delete_tries:
         return ListAsLeaked(tuple(queue.name for queue in left))
     if flow.next_attempt_at is not None and now < flow.next_attempt_at:
-        return Wait()
+        return CheckLater()
     # A message may have returned from a consumer that held it.
     for queue in left:
         found = observed.queues[queue.name]
@@ -268,7 +270,7 @@ def _delete(flow: Flow, observed: Observed, options: LifecycleOptions, now: date
     return Delete(tuple(left))
 
 
-def _after_stop(flow: Flow, observed: Observed, now: datetime) -> Action:
+def _after_stop(flow: Flow, observed: FlowObservation, now: datetime) -> Action:
     if flow.is_retired_bound and has_returned(flow, observed.worker):
         return Abort(binds=True)
     if _is_rebinding(flow, now):
@@ -281,7 +283,7 @@ def _after_stop(flow: Flow, observed: Observed, now: datetime) -> Action:
     return Nothing()
 
 
-def _clean_up(flow: Flow, observed: Observed) -> Action:
+def _clean_up(flow: Flow, observed: FlowObservation) -> Action:
     """Of leaked queues."""
     gone = [name for name in flow.leaked if name not in observed.queues or name in observed.claimed]
     if gone:
@@ -295,19 +297,21 @@ def _clean_up(flow: Flow, observed: Observed) -> Action:
     return Nothing()
 
 
-def _own_queues(flow: Flow, observed: Observed) -> Iterator[FlowQueue]:
+def _own_queues(flow: Flow, observed: FlowObservation) -> Iterator[FlowQueue]:
     """Those that exist and that no other live flow has."""
     for queue in flow.queues:
         if queue.name in observed.queues and queue.name not in observed.claimed:
             yield queue
 
 
-def _waiting(flow: Flow, what: str, options: LifecycleOptions, now: datetime) -> Wait:
+def _waiting(flow: Flow, what: str, options: LifecycleOptions, now: datetime) -> CheckLater:
     seconds = (now - flow.step_since).total_seconds()
     if seconds < options.consumer_wait_seconds:
-        return Wait()
+        return CheckLater()
     # In whole units: the text changes rarely, and each change is a write.
-    return Wait(f"step {flow.step} has waited more than {in_units(options.consumer_wait_seconds)} for {what}")
+    return CheckLater(
+        f"step {flow.step} has waited more than {in_units(options.consumer_wait_seconds)} for {what}"
+    )
 
 
 def _is_rebinding(flow: Flow, now: datetime) -> bool:

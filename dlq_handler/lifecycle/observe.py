@@ -11,7 +11,14 @@ from dlq_handler.errors import Unavailable
 from dlq_handler.host.flow_workers_sql import FlowWorker, read_flow_worker
 from dlq_handler.host.worker import AvailabilityPolicy, has_returned, has_stopped
 from dlq_handler.lifecycle import flows_sql
-from dlq_handler.lifecycle.flow import Flow, FlowStatus, Observed, ObservedQueue, ObservedWorker, Step
+from dlq_handler.lifecycle.flow import (
+    Flow,
+    FlowObservation,
+    FlowStatus,
+    FlowWorkerState,
+    ObservedQueue,
+    StopStep,
+)
 from dlq_handler.safety.gate_service import Gate
 
 
@@ -29,14 +36,14 @@ class FlowObserver:
         self._database, self._backend, self._gate = database, backend, gate
         self._availability, self._management = availability, management
 
-    async def observe(self, flow: Flow) -> tuple[Observed, datetime]:
+    async def observe(self, flow: Flow) -> tuple[FlowObservation, datetime]:
         """With the database's time. Of the broker only what the decision needs: there may be many flows."""
         async with self._database.transaction() as tx:
             now = await database_time(tx)
             worker = await self._read(tx, flow)
             claimed = await flows_sql.claims(tx, flow.queue_names, besides=flow.id)
         is_counted = flow.status is FlowStatus.STOPPING or bool(flow.leaked)
-        observed = Observed(
+        observed = FlowObservation(
             worker=self._observed(worker),
             queues=await self._count(flow) if is_counted else {},
             open_executions=worker.open_executions if worker is not None and flow.rerouted_at else 0,
@@ -44,7 +51,7 @@ class FlowObserver:
         )
         return observed, now
 
-    async def read_worker(self, tx: Transaction, flow: Flow) -> ObservedWorker | None:
+    async def read_worker(self, tx: Transaction, flow: Flow) -> FlowWorkerState | None:
         return self._observed(await self._read(tx, flow))
 
     async def _read(self, tx: Transaction, flow: Flow) -> FlowWorker | None:
@@ -52,10 +59,10 @@ class FlowObserver:
             return None
         return await read_flow_worker(tx, flow.worker_id, rerouted_at=flow.rerouted_at)
 
-    def _observed(self, found: FlowWorker | None) -> ObservedWorker | None:
+    def _observed(self, found: FlowWorker | None) -> FlowWorkerState | None:
         if found is None:
             return None
-        return ObservedWorker(
+        return FlowWorkerState(
             last_heartbeat=found.worker.last_heartbeat,
             has_stopped=has_stopped(
                 found.worker, link_age_seconds=self._gate.watched_seconds, policy=self._availability
@@ -72,7 +79,7 @@ class FlowObserver:
                 queues[name] = ObservedQueue(
                     ready=counts.ready,
                     consumers=counts.consumers,
-                    unacked=await self._unacked(name) if flow.step is Step.DRAINED else None,
+                    unacked=await self._unacked(name) if flow.step is StopStep.DRAINED else None,
                 )
         return queues
 

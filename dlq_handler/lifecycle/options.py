@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import NoDecode
 
-from dlq_handler.lifecycle.flow import Step
+from dlq_handler.lifecycle.flow import StopStep
 from dlq_handler.lifecycle.flow_blueprint import BlueprintInvalid, FlowBlueprint, QueueTemplate
 from dlq_handler.options import AmqpName, Listed, OwnSection, QueueName, Seconds, in_words
 
@@ -51,8 +51,8 @@ class LifecycleOptions(OwnSection):
     orphans: OrphanOptions = Field(default_factory=OrphanOptions)
 
     @property
-    def pause_step(self) -> Step | None:
-        return None if self.pause_after is None else Step(self.pause_after)
+    def pause_step(self) -> StopStep | None:
+        return None if self.pause_after is None else StopStep(self.pause_after)
 
 
 class QueueOptions(OwnSection):

@@ -27,7 +27,7 @@ class EntryKind(StrEnum):
     BINDING = "binding"
 
 
-class Action(StrEnum):
+class PlannedAction(StrEnum):
     DECLARE = "declare"
     BIND = "bind"
     UNBIND = "unbind"
@@ -41,7 +41,7 @@ class PlanEntry:
     """Of a binding: `exchange -> queue: key`."""
     wanted: str
     found: str
-    action: Action
+    action: PlannedAction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class TopologyPlan:
 
     @property
     def changes(self) -> tuple[PlanEntry, ...]:
-        return tuple(entry for entry in self.entries if entry.action is not Action.NONE)
+        return tuple(entry for entry in self.entries if entry.action is not PlannedAction.NONE)
 
 
 def make_plan(
@@ -97,7 +97,7 @@ def differences(planned: TopologyPlan, now: TopologyPlan) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopologyRow:
+class PlannedRow:
     kind: EntryKind
     name: str
     owner: str
@@ -108,16 +108,16 @@ class TopologyRow:
 
 def list_topology(
     snapshot: Snapshot, blueprint: Blueprint, worker_ids: Iterable[int]
-) -> tuple[TopologyRow, ...]:
+) -> tuple[PlannedRow, ...]:
     """The exchanges, queues and bindings that must exist, without the queues of workers."""
     entries = [
         entry
         for entry in _entries(snapshot, blueprint, tuple(worker_ids))
-        if entry.action is not Action.UNBIND
+        if entry.action is not PlannedAction.UNBIND
     ]
     of_host = {exchange.name for exchange in blueprint.exchanges} | {STOCK_QUEUE}
     ours = [
-        TopologyRow(
+        PlannedRow(
             kind=entry.kind,
             name=entry.name,
             owner=HostService.COMMON if entry.name in of_host else OURS,
@@ -132,14 +132,14 @@ def list_topology(
     return tuple(sorted(rows, key=lambda row: order.index(row.kind)))
 
 
-def _of_services(snapshot: Snapshot, blueprint: Blueprint) -> Iterator[TopologyRow]:
+def _of_services(snapshot: Snapshot, blueprint: Blueprint) -> Iterator[PlannedRow]:
     for queue in SYSTEM_QUEUES:
         # A host may be configured with another dead-letter exchange.
         dlx = None if queue.dlx is None else blueprint.dead_letter_exchange
         exchange = (
             blueprint.dead_letter_exchange if queue.exchange == DEAD_LETTER_EXCHANGE else queue.exchange
         )
-        yield TopologyRow(
+        yield PlannedRow(
             kind=EntryKind.QUEUE,
             name=queue.name,
             owner=queue.service,
@@ -147,7 +147,7 @@ def _of_services(snapshot: Snapshot, blueprint: Blueprint) -> Iterator[TopologyR
             found=queue_state(snapshot, queue.name),
         )
         for key in queue.keys:
-            yield TopologyRow(
+            yield PlannedRow(
                 kind=EntryKind.BINDING,
                 name=binding_name(exchange, queue.name, key),
                 owner=queue.service,
@@ -204,19 +204,19 @@ def _entries(snapshot: Snapshot, blueprint: Blueprint, worker_ids: Collection[in
     if blueprint.shadow is None and is_direct and not made.isdisjoint({STOCK_QUEUE, exchange_name}):
         wanted.add(Binding(queue=STOCK_QUEUE, routing_key=STOCK_BINDING_KEY))
     for binding in sorted(wanted):
-        yield _binding(snapshot, exchange_name, binding, wanted=PRESENT, action=Action.BIND)
+        yield _binding(snapshot, exchange_name, binding, wanted=PRESENT, action=PlannedAction.BIND)
     for binding in sorted(superseded_bindings(blueprint, worker_ids)):
-        yield _binding(snapshot, exchange_name, binding, wanted=ABSENT, action=Action.UNBIND)
+        yield _binding(snapshot, exchange_name, binding, wanted=ABSENT, action=PlannedAction.UNBIND)
 
 
 def _declared(kind: EntryKind, name: str, wanted: str, found: str) -> PlanEntry:
     # What exists is used as it is: arguments and types are fixed when it is declared.
-    action = Action.DECLARE if found == ABSENT else Action.NONE
+    action = PlannedAction.DECLARE if found == ABSENT else PlannedAction.NONE
     return PlanEntry(kind=kind, name=name, wanted=wanted, found=found, action=action)
 
 
 def _binding(
-    snapshot: Snapshot, exchange: str, binding: Binding, *, wanted: str, action: Action
+    snapshot: Snapshot, exchange: str, binding: Binding, *, wanted: str, action: PlannedAction
 ) -> PlanEntry:
     found = binding_state(snapshot, exchange, binding.queue, binding.routing_key)
     return PlanEntry(
@@ -224,5 +224,5 @@ def _binding(
         name=binding_name(exchange, binding.queue, binding.routing_key),
         wanted=wanted,
         found=found,
-        action=Action.NONE if found == wanted else action,
+        action=PlannedAction.NONE if found == wanted else action,
     )

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, expect
 from dlq_handler.history import events_sql
 from dlq_handler.history.event import FLOW_CHANGED, Topic
 from dlq_handler.lifecycle import flows_sql
-from dlq_handler.lifecycle.flow import Step
+from dlq_handler.lifecycle.flow import StopStep
 from tests.support import night
 from tests.support.browser import OF_COLOUR, PHONE, WIDE, Scheme, Tab, a_tab
 from tests.support.eventually import eventually
@@ -84,7 +84,7 @@ async def test_a_raw_body_is_whole(browser: Browser, the_night: NightWorld) -> N
 async def test_the_steps_of_a_stop_are_shown_while_they_are_taken(
     browser: Browser, the_night: NightWorld
 ) -> None:
-    store, flow = the_night.store, a_flow(id="w99", step=Step.IDLE, worker_id=99, last_error="it waits")
+    store, flow = the_night.store, a_flow(id="w99", step=StopStep.IDLE, worker_id=99, last_error="it waits")
     try:
         async with store.transaction() as tx:
             assert await flows_sql.add(tx, flow)
@@ -94,7 +94,7 @@ async def test_the_steps_of_a_stop_are_shown_while_they_are_taken(
             steps = tab.page.locator("section[aria-labelledby=steps-title] tbody tr")
             await expect(steps.nth(1)).to_contain_text("waits")
             async with store.transaction() as tx:
-                assert await flows_sql.save(tx, replace(flow, step=Step.DRAINED, last_error=None))
+                assert await flows_sql.save(tx, replace(flow, step=StopStep.DRAINED, last_error=None))
                 await events_sql.record_event(
                     tx, topic=Topic.FLOWS, kind=FLOW_CHANGED, subject="w99", replica="test"
                 )

@@ -12,7 +12,7 @@ from dlq_handler.dashboard.site import Site
 from dlq_handler.dashboard.words import NONE, State, thousands
 from dlq_handler.history import events_sql
 from dlq_handler.lifecycle import flows_sql
-from dlq_handler.lifecycle.flow import Flow, FlowStatus, Step
+from dlq_handler.lifecycle.flow import Flow, FlowStatus, StopStep
 from dlq_handler.lifecycle.flow_summary import STEP_TEXTS, stop_preview
 from dlq_handler.web.errors import Refused
 
@@ -125,7 +125,7 @@ def flow_row(flow: Flow) -> FlowRow:
         state=state,
         word=word,
         since=flow.since,
-        step=NONE if flow.step is None else f"{flow.step.number + 1} of {len(Step)}: {flow.step}",
+        step=NONE if flow.step is None else f"{flow.step.number + 1} of {len(StopStep)}: {flow.step}",
         worker_id=flow.worker_id,
         queues=len(flow.queues),
         error=flow.last_error or NONE,
@@ -137,10 +137,10 @@ def step_rows(flow: Flow) -> Sequence[StepRow]:
     """Empty: no stop was wanted."""
     if flow.step is None and flow.status is not FlowStatus.STOPPING:
         return ()
-    return [_step_row(flow, step) for step in Step]
+    return [_step_row(flow, step) for step in StopStep]
 
 
-def _step_row(flow: Flow, step: Step) -> StepRow:
+def _step_row(flow: Flow, step: StopStep) -> StepRow:
     is_now = flow.step is step
     if not flow.has_reached(step):
         state, word = State.UNKNOWN, "to come"

@@ -12,7 +12,7 @@ from dlq_handler.broker.pubsub import QueueType
 from dlq_handler.database.engine import Database
 from dlq_handler.errors import Unavailable
 from dlq_handler.lifecycle import flows_sql
-from dlq_handler.lifecycle.flow import FlowStatus, Step
+from dlq_handler.lifecycle.flow import FlowStatus, StopStep
 from dlq_handler.lifecycle.queue_list import OwnerKind, QueueRow, QueueStatus
 from dlq_handler.lifecycle.queue_reader import ReadQueues
 from tests.support.ui import a_ui_world, asking
@@ -35,7 +35,7 @@ def text_of(page: httpx.Response) -> str:
 async def test_a_stop_shows_its_step_and_what_it_waits_for(
     browser: httpx.AsyncClient, store: Database
 ) -> None:
-    await put(store, step=Step.IDLE, last_error=WAITS)
+    await put(store, step=StopStep.IDLE, last_error=WAITS)
     listed = text_of(await browser.get("/flows"))
     assert "stopping, waits" in listed
     assert "2 of 6: idle" in listed
@@ -59,7 +59,7 @@ async def test_a_stop_shows_its_step_and_what_it_waits_for(
 async def test_stopped_flows_are_collapsed_unless_a_queue_is_left(
     browser: httpx.AsyncClient, store: Database
 ) -> None:
-    stopped: dict[str, Any] = {"status": FlowStatus.STOPPED, "step": Step.STOPPED}
+    stopped: dict[str, Any] = {"status": FlowStatus.STOPPED, "step": StopStep.STOPPED}
     await put(store, id="old", **stopped)
     await put(store, id="left", **stopped, leaked=("worker.7.packs",))
     page = await browser.get("/flows")
@@ -87,7 +87,7 @@ async def test_what_an_operator_or_the_broker_wrote_is_text(
 
 
 async def test_the_figures_of_an_outage_are_kept(store: Database) -> None:
-    await put(store, step=Step.IDLE)
+    await put(store, step=StopStep.IDLE)
     async with asking(await a_ui_world(store, lifecycle_enabled=True)) as client:
         await client.get("/flows")
         async with store.transaction() as tx:

@@ -11,7 +11,7 @@ from dlq_handler.diagnosis.ask_replica import AskedGate
 from dlq_handler.diagnosis.check_flows import flow_figures
 from dlq_handler.diagnosis.view import OFF, GateFact, OrphansFact, View
 from dlq_handler.lifecycle import flows_sql
-from dlq_handler.lifecycle.flow import FlowStatus, Step
+from dlq_handler.lifecycle.flow import FlowStatus, StopStep
 from dlq_handler.lifecycle.flow_summary import FlowsFact
 from dlq_handler.settings.orphans import orphan_finder_of
 from dlq_handler.settings.servers import management_api_of, view_collector
@@ -45,8 +45,8 @@ async def put(patient: Patient, **fields: Any) -> None:
 async def test_flows_are_counted_and_those_to_act_on_are_named(
     patient: Patient, link: AdminConnection
 ) -> None:
-    stopped: dict[str, Any] = {"status": FlowStatus.STOPPED, "step": Step.STOPPED}
-    await put(patient, id="waits", step=Step.IDLE, last_error="for a consumer")
+    stopped: dict[str, Any] = {"status": FlowStatus.STOPPED, "step": StopStep.STOPPED}
+    await put(patient, id="waits", step=StopStep.IDLE, last_error="for a consumer")
     await put(patient, id="left", **stopped, leaked=("a", "b"), archived=3, archived_beyond_limit=4)
     await put(patient, id="over", **stopped, archived=5)
     await put(patient, id="active", status=FlowStatus.ACTIVE)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from dlq_handler.dead_letters.decision import Outcome
-from dlq_handler.lifecycle.flow import FlowKind, FlowStatus, Step
+from dlq_handler.lifecycle.flow import FlowKind, FlowStatus, StopStep
 from dlq_handler.lifecycle.flow_actions import FlowChanged
 from dlq_handler.lifecycle.wishes import retirement_id
 from dlq_handler.operations.flow_operations import NoSuchFlow
@@ -18,7 +18,7 @@ from tests.support.eventually import eventually
 
 __all__ = ["fleet", "flows", "post"]
 
-STEPS = [step.value for step in Step if step is not Step.STOPPED]
+STEPS = [step.value for step in StopStep if step is not StopStep.STOPPED]
 
 
 def queues_of(worker: StockWorker) -> set[str]:
@@ -46,7 +46,7 @@ async def test_stop_loses_nothing_and_leaves_no_queue(flows: FlowWorld) -> None:
     flow = await flows.flow()
     assert (flow.status, flow.step, flow.leaked, flow.last_error) == (
         FlowStatus.STOPPED,
-        Step.STOPPED,
+        StopStep.STOPPED,
         (),
         None,
     )
@@ -69,7 +69,7 @@ async def test_a_live_consumer_is_never_cut_off(flows: FlowWorld) -> None:
         for _ in range(3):
             await runner.tick()
         flow = await flows.flow()
-        assert (flow.status, flow.step) == (FlowStatus.STOPPING, Step.IDLE)
+        assert (flow.status, flow.step) == (FlowStatus.STOPPING, StopStep.IDLE)
         assert flow.last_error is not None
         assert f"1 consumer(s) of {worker_queue(worker.id)}" in flow.last_error
         assert await flows.keys(worker_queue(worker.id)) == {f"execution.dispatch.worker.{worker.id}"}
@@ -84,7 +84,7 @@ async def test_a_worker_that_still_works_is_cordoned_and_waited_for(flows: FlowW
     await flows.stop()
     await runner.tick()
     flow = await flows.flow()
-    assert (flow.step, flow.has_cordoned) == (Step.IDLE, True)
+    assert (flow.step, flow.has_cordoned) == (StopStep.IDLE, True)
     assert "neither inactive nor unavailable" in (flow.last_error or "")
     await flows.post.sql("UPDATE worker SET status = 'inactive' WHERE id = :id", id=worker.id)
     await runner.tick()
@@ -101,7 +101,7 @@ async def test_a_stop_continues_at_its_step_in_another_process(flows: FlowWorld,
     await flows.stop()
     await runner.tick()
     flow = await flows.flow()
-    assert (flow.status, flow.step) == (FlowStatus.STOPPING, Step(step))
+    assert (flow.status, flow.step) == (FlowStatus.STOPPING, StopStep(step))
     assert f"paused after step {step}" in (flow.last_error or "")
 
     await (await flows.runner("two")).tick()
@@ -209,7 +209,7 @@ async def test_a_queue_is_kept_while_an_execution_is_not_final(flows: FlowWorld)
     await flows.stop()
     await runner.tick()
     flow = await flows.flow()
-    assert (flow.step, worker_queue(worker.id) in await flows.queues()) == (Step.DRAINED, True)
+    assert (flow.step, worker_queue(worker.id) in await flows.queues()) == (StopStep.DRAINED, True)
     assert "1 execution(s)" in (flow.last_error or "")
 
     await flows.post.sql("UPDATE execution SET status = 'abandoned' WHERE id = :id", id=running.id)

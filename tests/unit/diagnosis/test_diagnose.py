@@ -31,7 +31,7 @@ from dlq_handler.diagnosis.view import (
     without_database,
 )
 from dlq_handler.host.worker import QueueObservation, Worker
-from dlq_handler.lifecycle.flow import FlowKind, FlowStatus, Step
+from dlq_handler.lifecycle.flow import FlowKind, FlowStatus, StopStep
 from dlq_handler.lifecycle.flow_summary import FlowNote, FlowsFact
 from dlq_handler.safety.gate import GateCause
 from dlq_handler.topology.canary import CanaryState
@@ -120,7 +120,7 @@ def a_note(**fields: Any) -> FlowNote:
         "id": "w7",
         "kind": FlowKind.FLOW,
         "status": FlowStatus.STOPPING,
-        "step": Step.IDLE,
+        "step": StopStep.IDLE,
         "worker_id": 7,
         "step_since": ago(90),
         "last_error": None,
@@ -146,7 +146,7 @@ PROBLEMS: list[tuple[str, Component, dict[str, Any]]] = [
         Component.BROKER,
         {
             "flows": some_flows(
-                a_note(status=FlowStatus.STOPPED, step=Step.STOPPED, leaked=("worker.7.packs",)), leaked=1
+                a_note(status=FlowStatus.STOPPED, step=StopStep.STOPPED, leaked=("worker.7.packs",)), leaked=1
             )
         },
     ),

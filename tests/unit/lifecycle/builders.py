@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from dlq_handler.lifecycle.flow import Flow, FlowKind, FlowStatus, ObservedQueue, ObservedWorker, Step
+from dlq_handler.lifecycle.flow import Flow, FlowKind, FlowStatus, FlowWorkerState, ObservedQueue, StopStep
 from dlq_handler.lifecycle.flow_blueprint import worker_blueprint
 from dlq_handler.lifecycle.options import LifecycleOptions
 
@@ -32,21 +32,21 @@ def a_flow(**fields: Any) -> Flow:
     return Flow(**given | fields)
 
 
-def rerouted(step: Step = Step.DRAINED, **fields: Any) -> Flow:
+def rerouted(step: StopStep = StopStep.DRAINED, **fields: Any) -> Flow:
     """A stop after its keys were unbound."""
     return a_flow(
         **{"step": step, "is_retired_bound": True, "rerouted_at": NOW, "idle_heartbeat": NOW} | fields
     )
 
 
-def a_stopped_worker(**fields: Any) -> ObservedWorker:
+def a_stopped_worker(**fields: Any) -> FlowWorkerState:
     given: dict[str, Any] = {
         "last_heartbeat": NOW,
         "has_stopped": True,
         "has_registered": False,
         "is_cordoned": True,
     }
-    return ObservedWorker(**given | fields)
+    return FlowWorkerState(**given | fields)
 
 
 def a_queue(ready: int = 0, consumers: int = 0, unacked: int | None = None) -> ObservedQueue:

@@ -11,11 +11,11 @@ from dlq_handler.lifecycle import next_step as steps
 from dlq_handler.lifecycle.flow import (
     Flow,
     FlowKind,
+    FlowObservation,
     FlowStatus,
-    Observed,
+    FlowWorkerState,
     ObservedQueue,
-    ObservedWorker,
-    Step,
+    StopStep,
 )
 from dlq_handler.lifecycle.next_step import Action, has_returned, next_step
 from dlq_handler.lifecycle.options import LifecycleOptions
@@ -25,7 +25,7 @@ NAMES = [queue.name for queue in QUEUES]
 moments = some.integers(0, 2000).map(lambda seconds: NOW + timedelta(seconds=seconds))
 no_or_moments = some.none() | moments
 workers = some.builds(
-    ObservedWorker,
+    FlowWorkerState,
     last_heartbeat=no_or_moments,
     has_stopped=some.booleans(),
     has_registered=some.booleans(),
@@ -38,7 +38,7 @@ queues = some.builds(
     unacked=some.none() | some.integers(0, 2),
 )
 observations = some.builds(
-    Observed,
+    FlowObservation,
     worker=some.none() | workers,
     queues=some.dictionaries(some.sampled_from(NAMES), queues),
     open_executions=some.integers(0, 2),
@@ -48,7 +48,7 @@ flows = some.builds(
     a_flow,
     kind=some.sampled_from(FlowKind),
     status=some.sampled_from(FlowStatus),
-    step=some.none() | some.sampled_from(Step),
+    step=some.none() | some.sampled_from(StopStep),
     worker_id=some.none() | some.just(7),
     made=some.frozensets(some.sampled_from(NAMES)),
     has_cordoned=some.booleans(),
@@ -68,14 +68,14 @@ flows = some.builds(
 # are too rare to be met by chance.
 attempts = some.sampled_from([0, 4, 5])
 named = some.frozensets(some.sampled_from(NAMES)).map(tuple)
-unbinding = some.builds(a_flow, step=some.just(Step.REROUTED), is_retired_bound=some.booleans())
-deleting = some.builds(rerouted, step=some.just(Step.DELETED), delete_attempts=attempts, leaked=named)
+unbinding = some.builds(a_flow, step=some.just(StopStep.REROUTED), is_retired_bound=some.booleans())
+deleting = some.builds(rerouted, step=some.just(StopStep.DELETED), delete_attempts=attempts, leaked=named)
 cleaning = some.builds(
-    rerouted, step=some.just(Step.STOPPED), status=some.just(FlowStatus.STOPPED), leaked=named
+    rerouted, step=some.just(StopStep.STOPPED), status=some.just(FlowStatus.STOPPED), leaked=named
 )
 options = some.builds(
     LifecycleOptions,
-    pause_after=some.sampled_from([None, *(step.value for step in Step if step is not Step.STOPPED)]),
+    pause_after=some.sampled_from([None, *(step.value for step in StopStep if step is not StopStep.STOPPED)]),
     consumer_wait_seconds=some.just(60),
     settle_seconds=some.sampled_from([0, 10]),
     delete_tries=some.just(5),
@@ -90,7 +90,7 @@ options = some.builds(
     now=moments,
 )
 def test_every_decision_is_safe(
-    flow: Flow, observed: Observed, options: LifecycleOptions, now: datetime
+    flow: Flow, observed: FlowObservation, options: LifecycleOptions, now: datetime
 ) -> None:
     action = next_step(flow, observed, options, now=now, lease=LEASE)
     match action:
@@ -104,12 +104,12 @@ def test_every_decision_is_safe(
                 found = observed.queues[queue.name]
                 # With a consumer the broker refuses, and the attempt counts.
                 assert found.ready == 0 or found.consumers > 0, "deletes before it has drained"
-            assert flow.has_reached(Step.DELETED) or flow.status is FlowStatus.STOPPED
+            assert flow.has_reached(StopStep.DELETED) or flow.status is FlowStatus.STOPPED
         case steps.Drain(queue=queue):
             assert not observed.queues[queue.name].consumers, "takes messages from a consumer"
             assert flow.status in {FlowStatus.STOPPING, FlowStatus.STOPPED}
         case steps.Take(step=step):
-            assert flow.step is step is Step.STOPPED or step.number == (
+            assert flow.step is step is StopStep.STOPPED or step.number == (
                 0 if flow.step is None else flow.step.number + 1
             )
         case steps.Release():
@@ -122,7 +122,7 @@ def test_every_decision_is_safe(
 
 @given(flow=flows, observed=observations, options=options, now=moments)
 def test_a_fresh_heartbeat_aborts_every_stop(
-    flow: Flow, observed: Observed, options: LifecycleOptions, now: datetime
+    flow: Flow, observed: FlowObservation, options: LifecycleOptions, now: datetime
 ) -> None:
     is_stopping = flow.status is FlowStatus.STOPPING
     is_watched = flow.status is FlowStatus.STOPPED and flow.is_retired_bound
@@ -131,10 +131,10 @@ def test_a_fresh_heartbeat_aborts_every_stop(
 
 
 @given(flow=flows, worker=workers)
-def test_a_registration_counts_as_a_return_from_the_reroute_on(flow: Flow, worker: ObservedWorker) -> None:
+def test_a_registration_counts_as_a_return_from_the_reroute_on(flow: Flow, worker: FlowWorkerState) -> None:
     registered = replace(worker, has_registered=True)
     assert has_returned(flow, registered) is (
-        flow.kind is FlowKind.RETIREMENT or flow.has_reached(Step.REROUTED)
+        flow.kind is FlowKind.RETIREMENT or flow.has_reached(StopStep.REROUTED)
     )
 
 
@@ -184,9 +184,9 @@ class World:
         if self.is_alive:
             self.heartbeat = self.now
 
-    def observe(self) -> Observed:
-        return Observed(
-            worker=ObservedWorker(
+    def observe(self) -> FlowObservation:
+        return FlowObservation(
+            worker=FlowWorkerState(
                 last_heartbeat=self.heartbeat,
                 has_stopped=not self.is_alive,
                 has_registered=self.is_alive,
@@ -200,7 +200,7 @@ class World:
             },
         )
 
-    def act(self, flow: Flow, action: Action, observed: Observed) -> Flow:
+    def act(self, flow: Flow, action: Action, observed: FlowObservation) -> Flow:
         """What `FlowActions` does. The broker itself refuses to delete a queue in use."""
         match action:
             case steps.Take(step=step):
@@ -255,7 +255,7 @@ def ticked(world: World, flow: Flow, *, most: int = 40, is_crashing: bool = Fals
     for _ in range(most):
         observed = world.observe()
         action = next_step(flow, observed, OPTIONS, now=world.now, lease=LEASE)
-        if isinstance(action, steps.Nothing | steps.Wait):
+        if isinstance(action, steps.Nothing | steps.CheckLater):
             return flow
         after = world.act(flow, action, observed)
         if is_crashing:
@@ -315,7 +315,7 @@ def test_a_worker_that_leaves_for_good_is_stopped(story: list[str], kind: FlowKi
         world.pass_time()
         world.publish()
         flow = ticked(world, flow)
-    assert (flow.status, flow.step, flow.leaked) == (FlowStatus.STOPPED, Step.STOPPED, ())
+    assert (flow.status, flow.step, flow.leaked) == (FlowStatus.STOPPED, StopStep.STOPPED, ())
     assert world.queues == {}
     assert "retired" in world.bound
     assert world.kept() == set(range(1, world.published + 1))
@@ -332,7 +332,7 @@ def test_a_worker_that_returns_ends_with_a_bound_queue_and_no_cordon(story: list
             world.pass_time()
         elif event in {"tick", "act"}:
             flow = ticked(world, flow, most=1)
-    has_begun = flow.has_reached(Step.REROUTED)
+    has_begun = flow.has_reached(StopStep.REROUTED)
     world.pass_time(1)
     world.come_back()
     for _ in range(3):

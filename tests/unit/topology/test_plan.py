@@ -7,8 +7,8 @@ from typing import Any
 from dlq_handler.broker.admin.snapshot import ExchangeFacts, QueueFacts, Snapshot
 from dlq_handler.topology.blueprint import Blueprint
 from dlq_handler.topology.plan import (
-    Action,
     PlanEntry,
+    PlannedAction,
     TopologyPlan,
     differences,
     list_topology,
@@ -34,7 +34,7 @@ def a_world(**changes: Any) -> Snapshot:
     return Snapshot(**(fields | changes))
 
 
-def actions(plan: TopologyPlan) -> dict[str, Action]:
+def actions(plan: TopologyPlan) -> dict[str, PlannedAction]:
     return {entry.name: entry.action for entry in plan.changes}
 
 
