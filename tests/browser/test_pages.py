@@ -3,15 +3,21 @@ wrote into his messages.
 """
 
 import re
+from dataclasses import replace
 
 import pytest
 from playwright.async_api import Browser, expect
 
+from dlq_handler.history import events_sql
+from dlq_handler.history.event import FLOW_CHANGED, Topic
+from dlq_handler.lifecycle import flows_sql
+from dlq_handler.lifecycle.flow import Step
 from tests.support import night
 from tests.support.browser import OF_COLOUR, PHONE, WIDE, Scheme, Tab, a_tab
 from tests.support.eventually import eventually
 from tests.support.night_pages import night_pages, trip_brake
 from tests.support.night_world import TOKENS, NightWorld
+from tests.unit.lifecycle.builders import a_flow
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -73,6 +79,30 @@ async def test_a_raw_body_is_whole(browser: Browser, the_night: NightWorld) -> N
         await tab.page.get_by_role("button", name="Show it unmasked").click()
         await expect(tab.page.get_by_label("Raw body")).to_contain_text("window.injected")
         assert await all_faults_of(tab) == []
+
+
+async def test_the_steps_of_a_stop_are_shown_while_they_are_taken(
+    browser: Browser, the_night: NightWorld
+) -> None:
+    store, flow = the_night.store, a_flow(id="w99", step=Step.IDLE, worker_id=99, last_error="it waits")
+    try:
+        async with store.transaction() as tx:
+            assert await flows_sql.add(tx, flow)
+        async with a_tab(browser, the_night.url, token=TOKENS["read"]) as tab:
+            await tab.open("/flows/w99")
+            assert await all_faults_of(tab) == []
+            steps = tab.page.locator("section[aria-labelledby=steps-title] tbody tr")
+            await expect(steps.nth(1)).to_contain_text("waits")
+            async with store.transaction() as tx:
+                assert await flows_sql.save(tx, replace(flow, step=Step.DRAINED, last_error=None))
+                await events_sql.record_event(
+                    tx, topic=Topic.FLOWS, kind=FLOW_CHANGED, subject="w99", replica="test"
+                )
+            await expect(steps.nth(3)).to_contain_text("now")
+            await expect(steps.nth(1)).to_contain_text("done")
+    finally:
+        async with store.transaction() as tx:
+            await tx.run("DELETE FROM own.flow WHERE id = 'w99'")
 
 
 async def test_a_topology_with_a_broken_route_is_complete(browser: Browser, the_night: NightWorld) -> None:

@@ -11,6 +11,7 @@ from dlq_handler.host.names import EXECUTIONS_EXCHANGE
 from dlq_handler.topology.blueprint import RETIRED_QUEUE
 from sandbox.attune.topology import verify_redeclare
 from tests.integration.topology.broker_side import keys_bound, queue_names
+from tests.support.eventually import eventually
 from tests.support.sidecar import Command, SidecarProcess
 
 FIELDS = ["id", "blueprint", "params", "status", "step", "queues", "version", "since", "last_error"]
@@ -129,3 +130,24 @@ async def test_what_cannot_be_started_or_stopped_is_said(sidecar: SidecarProcess
         assert (code, text in err) == (1, True), err
     for mistyped in ((*START, "--param", "id=8"), (*START[:-1], "7")):
         assert (await sidecar.cli(*mistyped))[0] == 2
+
+
+async def test_a_running_replica_does_the_work_and_the_command_waits_for_it(
+    sidecar: SidecarProcess, api: ManagementApi
+) -> None:
+    await sidecar.start()
+    try:
+
+        async def leads() -> bool:
+            return (await sidecar.metrics())["dlq_handler_leader"] == 1
+
+        await eventually(leads, timeout=60)
+        started = await sidecar.cli_json(*START)
+        stopped = await sidecar.cli_json("flows", "stop", "w7")
+    finally:
+        await sidecar.kill()
+
+    assert (started["status"], stopped["status"]) == ("active", "stopped")
+    assert not set(QUEUES) & await queue_names(api)
+    [by_replica] = sidecar.events("flow.started")
+    assert (by_replica["flow"], len(sidecar.events("flow.stopped"))) == ("w7", 1)
