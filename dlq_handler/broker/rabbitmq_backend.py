@@ -160,14 +160,21 @@ class RabbitMQBackend:
         async with self._call(f"count queue {subscription!r}"):
             return await count_queue(self._admin, subscription)
 
-    async def bind(self, topic: str, subscription: str) -> None:
-        """Idempotent. Raises `QueueMissing`, `ExchangeMissing`."""
+    async def bind(
+        self, topic: str, subscription: str, *, arguments: Mapping[str, str] | None = None
+    ) -> None:
+        """Idempotent. Raises `QueueMissing`, `ExchangeMissing`.
+
+        With other `arguments` it is another binding. A queue still gets each message once.
+        """
         target = _parse(topic, subscription)
         async with self._call(f"bind queue {subscription!r}"):
-            await self._bind(target, subscription)
+            await self._bind(target, subscription, arguments)
 
-    async def unbind(self, topic: str, subscription: str) -> None:
-        """Idempotent, also for a queue or an exchange that does not exist."""
+    async def unbind(
+        self, topic: str, subscription: str, *, arguments: Mapping[str, str] | None = None
+    ) -> None:
+        """Idempotent, also for a queue or an exchange that does not exist. A binding with other `arguments` stays."""
         target = _parse(topic, subscription)
         if not target.exchange:
             raise ValueError(f"Invalid topic {topic!r}: the default exchange cannot be unbound")
@@ -175,7 +182,9 @@ class RabbitMQBackend:
             self._call(f"unbind queue {subscription!r}"),
             self._admin.channel(f"unbind queue {subscription!r}") as channel,
         ):
-            await channel.queue_unbind(subscription, target.exchange, target.routing_key)
+            await channel.queue_unbind(
+                subscription, target.exchange, target.routing_key, arguments={**(arguments or {})}
+            )
 
     async def _require_exchange(self, target: QueueTopic) -> None:
         if target.exchange and not await exchange_exists(self._admin, target.exchange):
@@ -192,12 +201,14 @@ class RabbitMQBackend:
                     raise
                 raise _differs(queue, arguments, refusal) from refused
 
-    async def _bind(self, target: QueueTopic, queue: str) -> None:
+    async def _bind(self, target: QueueTopic, queue: str, arguments: Mapping[str, str] | None = None) -> None:
         if not target.exchange:
             return
         async with self._admin.channel(f"bind queue {queue!r}") as channel:
             try:
-                await channel.queue_bind(queue, target.exchange, target.routing_key)
+                await channel.queue_bind(
+                    queue, target.exchange, target.routing_key, arguments={**(arguments or {})}
+                )
             except ChannelNotFoundEntity as missing:
                 if await self.count(queue) is None:
                     raise QueueMissing(queue) from missing

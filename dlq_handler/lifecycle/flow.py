@@ -95,6 +95,11 @@ class Flow:
     def queue_names(self) -> tuple[str, ...]:
         return tuple(queue.name for queue in self.queues)
 
+    @property
+    def own_topics(self) -> tuple[str, ...]:
+        """They lead to its queues alone."""
+        return tuple(topic for queue in self.queues for topic in queue.own_topics)
+
     def queue(self, name: str) -> FlowQueue:
         return next(queue for queue in self.queues if queue.name == name)
 

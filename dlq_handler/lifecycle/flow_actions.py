@@ -2,8 +2,9 @@
 
 Promises: each change of the broker is made inside a transaction that holds the record and the leader's lease. The calls
 end, with their connection if need be, before that transaction does, so that no change of an earlier leader comes after
-one of a later leader. A process that was frozen may break this: so the bindings are made again for a while after an
-aborted stop. Never: deletes a queue with messages or consumers, or cuts off a consumer.
+one of a later leader. A process that was frozen may break this with the one call that it was about to make: so bindings
+that matter are made twice (`SPARE`), and are made again for a while after an aborted stop. Never: deletes a queue with
+messages or consumers, or cuts off a consumer.
 """
 
 import asyncio
@@ -43,6 +44,10 @@ BROKER_SECONDS = 5.0
 
 _STATEMENT_TIMEOUT_MS = 10_000
 """Also how long the transaction may wait for the broker between two statements: more than `BROKER_SECONDS`."""
+
+SPARE = {"x-dlq-handler": "spare"}
+"""Arguments of a second binding with the same key. A process that was frozen sends one late unbind at most: it removes
+only one of the two."""
 
 
 class Drainer(Protocol):
@@ -162,6 +167,7 @@ class FlowActions:
                         for topic in queue.topics:
                             await self._backend.create_queue(topic, queue.name, **queue.properties)
                     if flow.is_retired_bound:
+                        await self._bind_spares(flow, ())
                         await self._unbind_retired(flow)
                 await self._save(tx, changes.activated(flow, lease=self.holder, now=now))
         except (LeaseLost, FlowChanged, Contended):
@@ -217,7 +223,7 @@ class FlowActions:
                         return None
                 for queue in flow.queues:
                     for topic in queue.topics:
-                        await self._backend.unbind(topic, queue.name)
+                        await self._unbind_both(topic, queue.name)
             # After the unbind: what was dispatched before may be in the flow's own queue.
             now = await database_time(tx)
             return await self._save(tx, changes.unbound(flow, lease=self.holder, now=now))
@@ -280,6 +286,7 @@ class FlowActions:
             if binds:
                 async with self._calls("bind the queues of a worker that has returned"):
                     made = await self._ensure(flow, claimed)
+                    await self._bind_spares(flow, claimed)
                     # After its own queue is bound: a message may then be delivered twice, and is never lost.
                     if flow.is_retired_bound:
                         await self._unbind_retired(flow)
@@ -292,6 +299,8 @@ class FlowActions:
         async with self._holding(flow) as tx:
             async with self._calls("make the bindings of a flow again"):
                 made = await self._ensure(flow, claimed)
+                if flow.aborted_at is not None:
+                    await self._bind_spares(flow, claimed)
             if made:
                 await self._save(tx, changes.reported(flow, changes.restart_advice(flow, made)))
         if made:
@@ -319,15 +328,25 @@ class FlowActions:
             if await self._backend.ensure_queue(topic, queue.name, **queue.properties)
         ]
 
-    async def _bind_retired(self, flow: Flow) -> None:
+    async def _bind_spares(self, flow: Flow, claimed: Collection[str]) -> None:
+        """They stay until the next stop of the queue: they change nothing else."""
         for queue in flow.queues:
-            for topic in queue.own_topics:
-                await self._backend.ensure_queue(topic, RETIRED_QUEUE)
+            if queue.name not in claimed:
+                for topic in queue.topics:
+                    await self._backend.bind(topic, queue.name, arguments=SPARE)
+
+    async def _bind_retired(self, flow: Flow) -> None:
+        for topic in flow.own_topics:
+            await self._backend.ensure_queue(topic, RETIRED_QUEUE)
+            await self._backend.bind(topic, RETIRED_QUEUE, arguments=SPARE)
 
     async def _unbind_retired(self, flow: Flow) -> None:
-        for queue in flow.queues:
-            for topic in queue.own_topics:
-                await self._backend.unbind(topic, RETIRED_QUEUE)
+        for topic in flow.own_topics:
+            await self._unbind_both(topic, RETIRED_QUEUE)
+
+    async def _unbind_both(self, topic: str, queue: str) -> None:
+        await self._backend.unbind(topic, queue)
+        await self._backend.unbind(topic, queue, arguments=SPARE)
 
     async def report(self, flow_id: str, error: str) -> None:
         """Best effort: it explains a flow that does not go on, and changes nothing."""

@@ -33,13 +33,13 @@ def die() -> NoReturn:
 def before_commit(nth: int) -> None:
     """Every statement of the batch has run, nothing is committed."""
     _never_publish()
-    _wrap(records_sql, "record_letters", nth, after=True)
+    wrap(records_sql, "record_letters", nth, after=True)
 
 
 def after_commit(nth: int) -> None:
     """Committed, with its completion events; neither acknowledged nor published."""
     _never_publish()
-    _wrap(Ender, "commit_first", nth, after=True)
+    wrap(Ender, "commit_first", nth, after=True)
 
 
 def after_ack(nth: int) -> None:
@@ -159,19 +159,19 @@ def half_published(nth: int) -> None:
 
 def after_confirm(nth: int) -> None:
     """A batch of completion events is confirmed by the broker and not marked in the outbox."""
-    _wrap(outbox_sql, "mark_confirmed", nth, after=False)
+    wrap(outbox_sql, "mark_confirmed", nth, after=False)
 
 
 def in_a_page(nth: int) -> None:
     """A page of the monitor is written and not committed."""
     _never_publish()
-    _wrap(decisions_sql, "record", nth, after=True)
+    wrap(decisions_sql, "record", nth, after=True)
 
 
 def between_pages(nth: int) -> None:
     """A batch of the monitor is committed, with its completion events; none was sent, and the scan is not over."""
     _never_publish()
-    _wrap(TimeoutMonitor, "_commit", nth, after=True)
+    wrap(TimeoutMonitor, "_commit", nth, after=True)
 
 
 def publishes_nothing(_nth: int) -> None:
@@ -234,7 +234,7 @@ def _never_publish() -> None:
     Publisher.publish = never  # type: ignore[assignment,method-assign]  # the sabotage
 
 
-def _wrap(owner: Any, name: str, nth: int, *, after: bool) -> None:
+def wrap(owner: Any, name: str, nth: int, *, after: bool) -> None:
     """Die at the `nth` call to have done its work, or instead of the `nth` call."""
     original: Callable[..., Awaitable[Any]] = getattr(owner, name)
     left = iter(range(nth - 1, -1, -1))

@@ -131,6 +131,9 @@ class FlowWorld:
         async with self.post.admin.channel("count for a test") as channel:
             return (await channel.queue_declare(queue, passive=True)).message_count or 0
 
+    async def is_ready(self, queue: str, count: int) -> bool:
+        return await self.ready(queue) == count
+
     async def queues(self) -> set[str]:
         return await queue_names(self.api)
 
@@ -146,9 +149,9 @@ class FlowWorld:
     async def delete(self, queue: str) -> None:
         await delete_queue(self.post.admin, queue)
 
-    async def unbind(self, queue: str, key: str, exchange: str = "attune.executions") -> None:
+    async def unbind(self, queue: str, key: str, **arguments: str) -> None:
         async with self.post.admin.channel("unbind for a test") as channel:
-            await channel.queue_unbind(queue, exchange, key)
+            await channel.queue_unbind(queue, "attune.executions", key, arguments={**arguments})
 
     @asynccontextmanager
     async def consumer_of(self, queue: str) -> AsyncIterator[None]:
