@@ -80,7 +80,7 @@ def groups(
         return
     print_groups(found, now)
     if found.in_all > len(found.counts):
-        typer.echo(f"{found.in_all - len(found.counts)} more groups are not listed: raise --limit", err=True)
+        typer.echo(f"there are {found.in_all - len(found.counts)} more: raise --limit", err=True)
 
 
 async def _read(
