@@ -160,9 +160,10 @@ class FlowCrashWorld:
         await worker.stop()
 
     async def vanishes(self, worker: StockWorker) -> None:
-        """As after kill -9: its row stays active."""
+        """As after kill -9. The host's monitor sets its status later."""
         self._present.remove(worker)
         await worker.die()
+        await self.world.sql("UPDATE worker SET status = 'inactive' WHERE id = $1", worker.id)
 
     @asynccontextmanager
     async def publishing(self, *workers: StockWorker) -> AsyncIterator[None]:
