@@ -71,11 +71,12 @@ class HostPublisher:
         self.cancellations: set[str] = set()
         """Message ids of confirmed cancellations."""
 
-    async def run(self, stop: asyncio.Event, worker_ids: Sequence[int]) -> None:
+    async def run(self, stop: asyncio.Event, worker_ids: Sequence[int], *, cancels: bool) -> None:
         while not stop.is_set():
             for worker_id in worker_ids:
                 await self.publish(worker_id, _BATCH)
-                await self._cancel(worker_id)
+                if cancels:
+                    await self._cancel(worker_id)
             await asyncio.sleep(0.1)  # a load has a pace
 
     async def publish(self, worker_id: int, count: int) -> list[int]:
@@ -160,16 +161,18 @@ class FlowCrashWorld:
         await worker.stop()
 
     async def vanishes(self, worker: StockWorker) -> None:
-        """As after kill -9: its row stays active."""
+        """As after kill -9. The host's monitor sets its status later."""
         self._present.remove(worker)
         await worker.die()
+        await self.world.sql("UPDATE worker SET status = 'inactive' WHERE id = $1", worker.id)
 
     @asynccontextmanager
-    async def publishing(self, *workers: StockWorker) -> AsyncIterator[None]:
+    async def publishing(self, *workers: StockWorker, cancels: bool = True) -> AsyncIterator[None]:
+        """`cancels` False: only dispatches, so that one queue less is drained, which takes a second."""
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             ids = [worker.id for worker in workers]
-            group.create_task(self.publisher.run(stop, ids))
+            group.create_task(self.publisher.run(stop, ids, cancels=cancels))
             group.create_task(self._let_time_pass(stop))
             try:
                 yield

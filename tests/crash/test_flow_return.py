@@ -36,7 +36,7 @@ async def test_a_worker_that_returns_at_any_step_has_a_bound_queue(flows: FlowCr
     async with flows.replica("starter") as starter:
         flow_id = await flows.start(flow_worker)
         await starter.terminate()
-    async with flows.publishing(flow_worker, orphan):
+    async with flows.publishing(flow_worker, orphan, cancels=False):
         for step in STEPS:
             pause: dict[str, Any] = {} if step == "stopped" else {"lifecycle__pause_after": step}
             async with flows.replica(f"at-{step}", **pause) as replica:
