@@ -115,7 +115,9 @@ async def test_after_a_broker_restart_the_services_that_do_not_consume_are_named
             shown = {one["check"]: one for one in await sidecar.diagnoses()}["services"]
 
         assert ready == [0, 0], "no message waits"
-        assert "Since then the executor's queues have no consumer, and worker-0" in found["explanation"]
+        # On a busy machine workers are found a minute after the executor, and are dated by a sentence of their own.
+        assert "Since then the executor's queues have no consumer" in found["explanation"]
+        assert "worker-0" in found["explanation"]
         assert found["explanation"].endswith("report without consuming.")
         assert found["action"] == "Restart the executor and these workers."
         assert found["runbook"] == "docs/runbook.md#services-without-consumers"

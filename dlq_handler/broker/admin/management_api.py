@@ -123,9 +123,11 @@ class ManagementApi:
         """The arguments of the declaration of every queue of the vhost, as of now."""
         path = f"queues/{self._vhost}?disable_stats=true&columns=name,arguments"
         async with self._client() as client:
-            return dict(
-                await self._list(client, path, lambda row: (str(row["name"]), mapping(row.get("arguments"))))
+            # A dict of its own for each: the shared empty mapping has no JSON.
+            rows = await self._list(
+                client, path, lambda row: (str(row["name"]), {**mapping(row.get("arguments"))})
             )
+            return dict(rows)
 
     async def unacknowledged(self, queue: str) -> int | None:
         """Unacknowledged messages of this queue. None: unknown."""
