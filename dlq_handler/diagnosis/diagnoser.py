@@ -175,11 +175,9 @@ class Diagnoser:
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self._paced, stop, name="diagnoser", wake=self._wake)
-        if self._leadership.is_leader:
-            # Without the database the view becomes too old by itself.
-            await answer_of(
-                shared_view_sql.withdraw(self._database, self._replica), within_seconds=STOP_SECONDS
-            )
+        # Also without the lease, which is given up before: else `status` says "ok" after the last replica has stopped.
+        # Without the database the view becomes too old by itself.
+        await answer_of(shared_view_sql.withdraw(self._database, self._replica), within_seconds=STOP_SECONDS)
 
     async def _paced(self) -> None:
         """Observe, unless the last observation took so long that it is too early for the next one."""
