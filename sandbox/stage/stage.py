@@ -103,9 +103,9 @@ class Stage:
         sidecar_command: Sequence[str] | None = None,
         config: Path | None = None,
     ) -> AsyncIterator["Stage"]:
-        """`cured`: defects of stock Attune to leave out. `attune_settings`: variables for its processes and for the sidecar,
-        which reads Attune's settings too. `sidecar_command` replaces `python -m dlq_handler run`. `config`: a file that
-        the sidecar and its commands read.
+        """`cured`: defects of stock Attune to leave out. `attune_settings`: variables for its processes and for the
+        sidecar, which reads them too. `sidecar_command` replaces `python -m dlq_handler run`. `config`: a file that the
+        sidecar and its commands read.
 
         FolderTaken, NoServer and PartFailed say what is in the way.
         """
