@@ -113,6 +113,10 @@ class ViewCollector:
             service_observations=database.service_observations,
         )
 
+    @property
+    def is_shadow(self) -> bool:
+        return self._options.is_shadow
+
     async def gate(self) -> GateFact | Unknown:
         return await answer_of(self._gate.ask())
 

@@ -230,7 +230,7 @@ class Diagnoser:
         if found is None or found.parts is None or found.age_seconds > TOO_OLD_SECONDS:
             return
         observation = await decode(found.parts)
-        if observation is None:
+        if observation is None or observation.view.is_shadow != self._collector.is_shadow:
             return
         view = observation.view
         self._beginnings = dict(observation.beginnings)
@@ -253,7 +253,8 @@ class Diagnoser:
         if found.parts is not None:
             observation = await decode(found.parts)
             self._shared = None if observation is None else (found.at, observation)
-        if self._shared is None:
+        # A replica in the other mode reads another intake queue.
+        if self._shared is None or self._shared[1].view.is_shadow != self._collector.is_shadow:
             return None
         self._pause_seconds = found.interval_seconds
         return self._shared[1], found.age_seconds
