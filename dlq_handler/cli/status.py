@@ -21,7 +21,7 @@ from dlq_handler.cli.patience import patience, run_until_interrupted, wait_for
 from dlq_handler.cli.printing import jsonable, print_json, print_table, printable, utc, with_age
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, SIGNS, Diagnosis, Health, conclusion_of
-from dlq_handler.diagnosis.observe import Observed, observe
+from dlq_handler.diagnosis.observe import CommandObservation, observe
 from dlq_handler.diagnosis.view import UnknownCause, View
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import open_database
@@ -80,7 +80,7 @@ class StatusAnswer:
     is_shadow: bool = False
 
     @classmethod
-    def of(cls, observed: Observed, *, is_shadow: bool) -> "StatusAnswer":
+    def of(cls, observed: CommandObservation, *, is_shadow: bool) -> "StatusAnswer":
         return cls(
             at=observed.view.at,
             diagnoses=observed.diagnoses,

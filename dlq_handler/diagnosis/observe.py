@@ -20,7 +20,7 @@ from dlq_handler.safety import brake_sql
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class CommandObservation:
     view: View
     diagnoses: tuple[Diagnosis, ...]
     replica: str | None = None
@@ -28,7 +28,9 @@ class Observed:
     age_seconds: float = 0.0
 
 
-async def observe(database: Database, collect: Callable[[], Awaitable[View]], *, is_shadow: bool) -> Observed:
+async def observe(
+    database: Database, collect: Callable[[], Awaitable[View]], *, is_shadow: bool
+) -> CommandObservation:
     """`collect()` is called only without a valid shared view: what it needs takes long to import and to connect.
 
     `is_shadow`: the mode of the settings.
@@ -38,7 +40,7 @@ async def observe(database: Database, collect: Callable[[], Awaitable[View]], *,
     if shared is not None and (observation := await decode(shared.parts or ())) is not None:
         if observation.view.is_shadow == is_shadow:
             view = await _with_brake(observation.view, database)
-            return Observed(
+            return CommandObservation(
                 view=view,
                 diagnoses=with_beginnings(diagnose(view), observation.beginnings),
                 replica=shared.replica,
@@ -49,7 +51,7 @@ async def observe(database: Database, collect: Callable[[], Awaitable[View]], *,
     known: dict[Check, datetime] | Unknown = {}
     if view.has_database:
         known = await answer_of(beginnings_on_record(database, view.at))
-    return Observed(
+    return CommandObservation(
         view=view, diagnoses=with_beginnings(diagnose(view), {} if isinstance(known, Unknown) else known)
     )
 
