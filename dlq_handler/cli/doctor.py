@@ -17,7 +17,8 @@ from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_progress, print_table, printable
 from dlq_handler.cli.status import EXIT_CODES
 from dlq_handler.diagnosis.diagnose import diagnose_for_doctor
-from dlq_handler.diagnosis.diagnosis import SIGNS, Diagnosis, Health, conclusion_of
+from dlq_handler.diagnosis.diagnosis import SIGNS, Check, Diagnosis, Health, conclusion_of
+from dlq_handler.diagnosis.observe import with_live_replica
 from dlq_handler.settings import Loaded
 
 
@@ -33,8 +34,9 @@ def doctor(
 ) -> None:
     """Check settings, servers, rights, tables, clocks, topology, consumers and canaries, and print what to do.
 
-    Exit 0: everything is there that dlq-handler requires. Exit 1: some of it is wrong. Exit 2: some of it is unknown.
-    Works with servers down. Other problems are listed below and do not change the exit code: for them use `status`.
+    Exit 0: dlq-handler can process dead letters. Exit 1: something that it requires is wrong. Exit 2: some of it is
+    unknown. Works with servers down. Other problems are listed below and do not change the exit code: for them use
+    `status`.
     """
     loaded = load_or_exit(config)
     diagnoses = wait_for("examining", _examine(loaded, canary))
@@ -43,9 +45,14 @@ def doctor(
     if output is Output.JSON:
         print_json({"conclusion": conclusion, "diagnoses": diagnoses})
     else:
+        others = [one for one in diagnoses if not one.is_required]
+        # First: below the lines of another mode it is read too late.
+        for one in others:
+            if one.check is Check.SHADOW_MODE and one.action is not None:
+                print(f"{printable(one.explanation)}\n  next: {printable(one.action)}\n")
         print_required(required)
-        print_others([one for one in diagnoses if not one.is_required])
-        print(f"\nconclusion: {conclusion}: {_MEANS[conclusion]}")
+        print_others([one for one in others if one.check is not Check.SHADOW_MODE])
+        print(f"\nconclusion: {conclusion}: {_MEANS[conclusion]}{_other_problems(others)}")
         if loaded.settings.dlq_handler.shadow.enabled:
             print("shadow mode (dry run) is on: no execution is changed, and no event is published")
     raise typer.Exit(EXIT_CODES[conclusion])
@@ -59,15 +66,26 @@ async def _examine(loaded: Loaded, with_canary: bool) -> Sequence[Diagnosis]:
         opened,
     ):
         view = await collector.collect()
+        if loaded.settings.is_shadow and view.has_database:
+            view = await with_live_replica(view, opened.database)
         return diagnose_for_doctor(view, await opened.examine(view))
 
 
 # "ok" alone, below the lines of other problems, would read as if those were fine.
 _MEANS = {
-    Health.OK: "everything is there that dlq-handler requires",
+    Health.OK: "dlq-handler can process dead letters",
     Health.PROBLEM: "dlq-handler lacks what is listed first",
-    Health.UNKNOWN: "it is unknown whether dlq-handler could process a dead letter",
+    Health.UNKNOWN: "it is unknown whether dlq-handler can process dead letters",
 }
+
+
+def _other_problems(others: Sequence[Diagnosis]) -> str:
+    """They do not change the exit code, and must not be covered by an "ok" either."""
+    found = [one.check.value for one in others if one.health is Health.PROBLEM]
+    if not found:
+        return ""
+    count = "1 other problem" if len(found) == 1 else f"{len(found)} other problems"
+    return f". {count}: {', '.join(found)} (`dlq-handler status`)"
 
 
 def print_required(diagnoses: Sequence[Diagnosis]) -> None:

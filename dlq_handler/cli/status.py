@@ -21,7 +21,7 @@ from dlq_handler.cli.patience import patience, run_until_interrupted, wait_for
 from dlq_handler.cli.printing import jsonable, print_json, print_table, printable, utc, with_age
 from dlq_handler.clock import monotonic_seconds
 from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, SIGNS, Diagnosis, Health, conclusion_of
-from dlq_handler.diagnosis.observe import observe
+from dlq_handler.diagnosis.observe import CommandObservation, observe
 from dlq_handler.diagnosis.view import UnknownCause, View
 from dlq_handler.settings import Settings
 from dlq_handler.settings.databases import open_database
@@ -74,6 +74,20 @@ WatchOption = Annotated[
 class StatusAnswer:
     at: datetime
     diagnoses: Sequence[Diagnosis]
+    replica: str | None = None
+    """The replica that made the observation; None: this command."""
+    age_seconds: float = 0.0
+    is_shadow: bool = False
+
+    @classmethod
+    def of(cls, observed: CommandObservation, *, is_shadow: bool) -> "StatusAnswer":
+        return cls(
+            at=observed.view.at,
+            diagnoses=observed.diagnoses,
+            replica=observed.replica,
+            age_seconds=observed.age_seconds,
+            is_shadow=is_shadow,
+        )
 
     @property
     def conclusion(self) -> Health:
@@ -167,15 +181,16 @@ async def _answers(
         collect = collect_when_needed(settings, opened)
         while True:
             with patience(_ASKING) if is_patient else nullcontext():
-                view, diagnoses = await observe(database, collect)
-            yield StatusAnswer(at=view.at, diagnoses=diagnoses)
+                observed = await observe(database, collect, is_shadow=settings.is_shadow)
+            yield StatusAnswer.of(observed, is_shadow=settings.is_shadow)
             await asyncio.sleep(interval.total_seconds())
 
 
 async def _answer_once(settings: Settings) -> StatusAnswer:
     async with open_database(settings) as database, AsyncExitStack() as opened:
-        view, diagnoses = await observe(database, collect_when_needed(settings, opened))
-    return StatusAnswer(at=view.at, diagnoses=diagnoses)
+        collect = collect_when_needed(settings, opened)
+        observed = await observe(database, collect, is_shadow=settings.is_shadow)
+    return StatusAnswer.of(observed, is_shadow=settings.is_shadow)
 
 
 def collect_when_needed(settings: Settings, opened: AsyncExitStack) -> Callable[[], Awaitable[View]]:
@@ -233,7 +248,16 @@ def lines_for_people(answer: StatusAnswer) -> Iterator[str]:
     for one in diagnoses:
         if one.health is Health.OK and one.action is not None:
             yield f"    {'note':6} {one.subject}: {printable(one.explanation)} {printable(one.action)}"
-    yield f"{SIGNS[conclusion]} {conclusion}{_worst_of(diagnoses, conclusion)}, as of {utc(answer.at)}"
+    as_of = f"as of {utc(answer.at)}{_observer_of(answer)}"
+    yield f"{SIGNS[conclusion]} {conclusion}{_worst_of(diagnoses, conclusion)}, {as_of}"
+
+
+def _observer_of(answer: StatusAnswer) -> str:
+    """A replica observes at an interval, so its answer has an age. Without one the command has observed just now."""
+    if answer.replica is None:
+        return " (shadow mode)" if answer.is_shadow else ""
+    mode = "shadow mode" if answer.is_shadow else "live mode"
+    return f" ({in_units(answer.age_seconds)} ago, by replica {printable(answer.replica)}, {mode})"
 
 
 def _may_fold(one: Diagnosis) -> bool:

@@ -88,7 +88,8 @@ def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) ->
 
 async def _read(settings: Settings) -> _Found:
     async with open_database(settings) as database, AsyncExitStack() as opened:
-        view, _ = await observe(database, collect_when_needed(settings, opened))
+        collect = collect_when_needed(settings, opened)
+        view = (await observe(database, collect, is_shadow=settings.is_shadow)).view
         if isinstance(view.workers, Unknown):
             error = view.database.error if isinstance(view.database, DatabaseFact) else None
             raise Unavailable("database", error or view.workers.explanation)

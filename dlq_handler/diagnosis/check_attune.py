@@ -33,8 +33,9 @@ def attune_monitor(view: View) -> Diagnosis | None:
     if fact.is_enabled:
         return ok(
             Check.ATTUNE_MONITOR,
-            "Attune's own timeout monitor is on beside that of dlq-handler (executor.enable_timeout_monitor). It also "
-            f"fails executions that a busy worker holds and runs later. It ended none in the last {span}.",
+            "executor.enable_timeout_monitor is true in the settings that dlq-handler reads, so Attune's own timeout "
+            f"monitor probably runs too. It ended no execution in the last {span}, but it fails executions that a busy "
+            "worker holds and runs later.",
             action=SWITCH_OFF,
         )
     return ok(

@@ -256,10 +256,19 @@ def shadow_mode(view: View) -> Diagnosis:
         return unknown(Check.SHADOW_MODE, fact)
     if not fact:
         return ok(Check.SHADOW_MODE, "Off: decisions are carried out.")
+    if view.live_replica is not None:
+        return problem(
+            Check.SHADOW_MODE,
+            f"These settings are in shadow mode, but replica {view.live_replica!r} runs in live mode. Checks of the "
+            "intake queue and its routes are about shadow mode, not about that replica.",
+            "Set dlq_handler.shadow.enabled to false here too (ATTUNE__DLQ_HANDLER__SHADOW__ENABLED=false), and run "
+            "the command again.",
+            headline="These settings are in shadow mode, a replica is not",
+        )
     return problem(
         Check.SHADOW_MODE,
         "Copies of dead letters are decided. No execution is ended and no event is published.",
-        "Set dlq_handler.shadow.enabled to false when you have seen enough.",
+        "Set dlq_handler.shadow.enabled to false when the comparison is complete.",
     )
 
 

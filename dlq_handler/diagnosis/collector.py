@@ -131,6 +131,10 @@ class ViewCollector:
             orphans=broker.orphans,
         )
 
+    @property
+    def is_shadow(self) -> bool:
+        return self._options.is_shadow
+
     async def gate(self) -> GateFact | Unknown:
         return await answer_of(self._gate.ask())
 

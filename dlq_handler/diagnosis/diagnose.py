@@ -59,9 +59,10 @@ def diagnose(view: View) -> tuple[Diagnosis, ...]:
 def diagnose_for_doctor(view: View, facts: DoctorFacts) -> tuple[Diagnosis, ...]:
     """The view's diagnoses and those of `doctor` alone. A check that both make is answered by the newer one.
 
-    Shadow mode is left out: all parts can be in order meanwhile, and `doctor` reports it apart.
+    Shadow mode is left out: all parts can be in order meanwhile, and `doctor` reports it apart. Beside a replica in
+    live mode it stays: the other answers are not about that replica.
     """
     found = {one.check: one for one in (*diagnose(view), *examine(view, facts))}
-    if found[Check.SHADOW_MODE].health is Health.PROBLEM:
+    if found[Check.SHADOW_MODE].health is Health.PROBLEM and view.live_replica is None:
         del found[Check.SHADOW_MODE]
     return in_order(found.values())

@@ -196,11 +196,9 @@ class Diagnoser:
 
     async def run(self, stop: asyncio.Event) -> None:
         await every(self._interval_seconds, self._paced, stop, name="diagnoser", wake=self._wake)
-        if self._leadership.is_leader:
-            # Without the database the view becomes too old by itself.
-            await answer_of(
-                shared_view_sql.withdraw(self._database, self._replica), within_seconds=STOP_SECONDS
-            )
+        # Also without the lease, which is given up before: else `status` says "ok" after the last replica has stopped.
+        # Without the database the view becomes too old by itself.
+        await answer_of(shared_view_sql.withdraw(self._database, self._replica), within_seconds=STOP_SECONDS)
 
     async def _paced(self) -> None:
         """Observe, unless the last observation took so long that it is too early for the next one."""
@@ -253,7 +251,7 @@ class Diagnoser:
         if found is None or found.parts is None or found.age_seconds > TOO_OLD_SECONDS:
             return
         observation = await decode(found.parts)
-        if observation is None:
+        if observation is None or observation.view.is_shadow != self._collector.is_shadow:
             return
         view = observation.view
         self._beginnings = dict(observation.beginnings)
@@ -276,7 +274,8 @@ class Diagnoser:
         if found.parts is not None:
             observation = await decode(found.parts)
             self._shared = None if observation is None else (found.at, observation)
-        if self._shared is None:
+        # A replica in the other mode reads another intake queue.
+        if self._shared is None or self._shared[1].view.is_shadow != self._collector.is_shadow:
             return None
         self._pause_seconds = found.interval_seconds
         return self._shared[1], found.age_seconds

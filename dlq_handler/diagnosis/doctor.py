@@ -65,6 +65,10 @@ class Doctor:
             broker_clock=WITHOUT_DATABASE,
         )
 
+    @property
+    def database(self) -> Database:
+        return self._database
+
     async def examine(self, view: View) -> DoctorFacts:
         """`view`: collected just before. A server that it found unavailable is not asked again."""
         facts = self._facts

@@ -16,6 +16,8 @@ class SharedView:
     at: datetime
     age_seconds: float
     interval_seconds: float
+    replica: str
+    """The one that shared it."""
     parts: list[str] | None
     """None: they were not asked for, or are not newer than what the reader has."""
 
@@ -57,7 +59,7 @@ async def read_shared(database: Database, *, newer_than: datetime | None = None)
     async with database.transaction() as tx:
         row = await tx.row(
             """
-            SELECT at, interval_seconds,
+            SELECT at, interval_seconds, replica,
                    CASE WHEN CAST(:newer_than AS timestamptz) IS NULL OR at > :newer_than THEN parts END AS parts,
                    CAST(extract(epoch FROM clock_timestamp() - at) AS double precision) AS age
               FROM own.shared_view WHERE id = 1
@@ -66,4 +68,10 @@ async def read_shared(database: Database, *, newer_than: datetime | None = None)
         )
     if row is None:
         return None
-    return SharedView(at=row.at, age_seconds=row.age, interval_seconds=row.interval_seconds, parts=row.parts)
+    return SharedView(
+        at=row.at,
+        age_seconds=row.age,
+        interval_seconds=row.interval_seconds,
+        replica=row.replica,
+        parts=row.parts,
+    )

@@ -304,6 +304,8 @@ class View:
     gate: GateFact | Unknown = NOT_OBSERVED
     brake: BrakeFact | Unknown = NOT_OBSERVED
     is_shadow: bool | Unknown = NOT_OBSERVED
+    live_replica: str | None = None
+    """Only where the settings are in shadow mode: a replica that runs in live mode on the same tables."""
     leader: LeaderFact | Unknown | Off = NOT_OBSERVED
     outbox: OutboxFact | Unknown = NOT_OBSERVED
     workers: Sequence[ObservedWorker] | Unknown = NOT_OBSERVED

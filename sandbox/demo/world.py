@@ -121,7 +121,8 @@ class World:
 
     async def restart_executor_without_monitor(self) -> None:
         """As docs/how-to/beside-attune.md advises."""
-        self.stage.change_settings("executor", WITHOUT_TIMEOUT_MONITOR)
+        for part in ("executor", "sidecar"):
+            self.stage.change_settings(part, WITHOUT_TIMEOUT_MONITOR)
         await self.restart("executor")
 
     async def hang(self, part: str) -> None:

@@ -74,6 +74,7 @@ def program_parts(
     times: Times,
     *,
     environment: Mapping[str, str],
+    attune_settings: Mapping[str, str],
     sidecar_command: Sequence[str] | None,
     config: Path | None,
 ) -> dict[str, ProgramPart]:
@@ -97,7 +98,13 @@ def program_parts(
     sidecar = ProgramPart(
         sidecar_command or SIDECAR,
         environment=clean_environment(
-            sidecar_settings(addresses, times, config or folder.no_settings, cured=seen.cured)
+            sidecar_settings(
+                addresses,
+                times,
+                config or folder.no_settings,
+                cured=seen.cured,
+                attune_settings=attune_settings,
+            )
         ),
         log=folder.log("sidecar"),
         check_health=health.answering(f"{addresses.ops_url}/readyz"),
@@ -120,9 +127,20 @@ def attune_environment(addresses: Addresses, times: Times, cured: Sequence[str])
     )
 
 
-def sidecar_settings(addresses: Addresses, times: Times, config: Path, *, cured: Cured) -> dict[str, str]:
-    """Variables, which win over what the file says: it cannot name other servers."""
+def sidecar_settings(
+    addresses: Addresses,
+    times: Times,
+    config: Path,
+    *,
+    cured: Cured,
+    attune_settings: Mapping[str, str],
+) -> dict[str, str]:
+    """Variables, which win over what the file says: it cannot name other servers.
+
+    dlq-handler reads Attune's settings too: without `attune_settings` it reports that Attune's timeout monitor is on.
+    """
     return {
+        **attune_settings,
         # Named always: without a name the config.yaml of whatever folder it is called in is read.
         "ATTUNE_CONFIG": str(config),
         **sidecar_environment(times),
@@ -143,12 +161,20 @@ def sidecar_settings(addresses: Addresses, times: Times, config: Path, *, cured:
 
 
 def sidecar_client(
-    addresses: Addresses, folder: Folder, times: Times, config: Path | None, *, cured: Cured
+    addresses: Addresses,
+    folder: Folder,
+    times: Times,
+    config: Path | None,
+    *,
+    cured: Cured,
+    attune_settings: Mapping[str, str],
 ) -> Client:
     """The sidecar's own commands, against this stage."""
     return Client(
         command=SIDECAR_COMMANDS,
-        environment=sidecar_settings(addresses, times, config or folder.no_settings, cured=cured),
+        environment=sidecar_settings(
+            addresses, times, config or folder.no_settings, cured=cured, attune_settings=attune_settings
+        ),
         start_in=str(config.parent) if config else None,
     )
 

@@ -70,6 +70,7 @@ class Stage:
         self.api_url, self.api_token = self.addresses.api_url, API_TOKEN
         self.ops_url, self.ui_url = self.addresses.ops_url, self.addresses.ui_url
         self.folder = folder
+        self._sidecar_settings = dict(attune_settings)
         environment = attune_environment(self.addresses, times, cured) | dict(attune_settings)
         self._attune = Environment.read(environment)
         self._parts: dict[str, Part] = {
@@ -80,6 +81,7 @@ class Stage:
                 folder,
                 times,
                 environment=environment,
+                attune_settings=attune_settings,
                 sidecar_command=sidecar_command,
                 config=config,
             ),
@@ -101,8 +103,9 @@ class Stage:
         sidecar_command: Sequence[str] | None = None,
         config: Path | None = None,
     ) -> AsyncIterator["Stage"]:
-        """`cured`: defects of stock Attune to leave out. `attune_settings`: more variables for its processes.
-        `sidecar_command` replaces `python -m dlq_handler run`. `config`: a file that the sidecar and its commands read.
+        """`cured`: defects of stock Attune to leave out. `attune_settings`: variables for its processes and for the
+        sidecar, which reads them too. `sidecar_command` replaces `python -m dlq_handler run`. `config`: a file that the
+        sidecar and its commands read.
 
         FolderTaken, NoServer and PartFailed say what is in the way.
         """
@@ -185,6 +188,9 @@ class Stage:
         match self._part(part):
             case ProgramPart() as program:
                 program.change_settings(variables)
+                if part == "sidecar":
+                    # Its commands read the same settings.
+                    self._sidecar_settings |= variables
             case _:
                 raise ValueError(f"{part} is a server: only Attune's parts and the sidecar have variables")
 
@@ -273,7 +279,12 @@ class Stage:
                 "psql": self.database.client(DATABASE, f"{SCHEMA},public"),
                 "rabbitmqctl": self.broker.client(),
                 "dlq-handler": sidecar_client(
-                    self.addresses, self.folder, self.times, self.config, cured=self._attune.cured
+                    self.addresses,
+                    self.folder,
+                    self.times,
+                    self.config,
+                    cured=self._attune.cured,
+                    attune_settings=self._sidecar_settings,
                 ),
             },
         )

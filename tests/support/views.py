@@ -133,7 +133,7 @@ def a_view(**changed: Any) -> View:
     return View(at=NOW, ttl_seconds=TTL_SECONDS, **(facts() | changed))
 
 
-def collector_of(view: View | Callable[[], View]) -> ViewCollector:
+def collector_of(view: View | Callable[[], View], *, is_shadow: bool = False) -> ViewCollector:
     """A collector that always collects this view."""
 
     def now() -> View:
@@ -145,4 +145,4 @@ def collector_of(view: View | Callable[[], View]) -> ViewCollector:
     async def gate() -> GateFact | Unknown:
         return now().gate
 
-    return cast("ViewCollector", SimpleNamespace(collect=collect, gate=gate))
+    return cast("ViewCollector", SimpleNamespace(collect=collect, gate=gate, is_shadow=is_shadow))

@@ -17,7 +17,7 @@ from dlq_handler.diagnosis.collector_database import CollectorOptions, collect_f
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnoser import TOO_OLD_SECONDS, Diagnoser, Observed
 from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, conclusion_of
-from dlq_handler.diagnosis.observe import observe
+from dlq_handler.diagnosis.observe import observe, with_live_replica
 from dlq_handler.diagnosis.view import WITHOUT_DATABASE, BrokerFact, DatabaseFact, LeaderFact, Unknown, View
 from dlq_handler.endings.database_watch import DatabaseWatch
 from dlq_handler.health import Readiness
@@ -39,13 +39,13 @@ PATIENCE = Patience(opens_within_seconds=3600, leads_within_seconds=3600)
 
 
 class Replica:
-    def __init__(self, store: Database, name: str = "one") -> None:
+    def __init__(self, store: Database, name: str = "one", *, is_shadow: bool = False) -> None:
         self.store = store
         self.view: View = a_view()
         self.leadership = Leadership(store, "leader", holder=name, metrics=new_metrics())
         self.diagnoser = Diagnoser(
             store,
-            collector_of(lambda: self.view),
+            collector_of(lambda: self.view, is_shadow=is_shadow),
             leadership=self.leadership,
             replica=name,
             patience=PATIENCE,
@@ -307,13 +307,34 @@ async def test_other_replicas_and_commands_read_what_the_leader_observed(store: 
     await leader.look(minutes, broker=AWAY)
 
     worst = await other.look(minutes, alarms=["memory alarm"])
-    view, diagnoses = await observe(store, collector_of(a_view).collect)
+    observed = await observe(store, collector_of(a_view).collect, is_shadow=False)
 
     assert (worst.check, worst.since) == ("broker", now), "not what it would have collected itself"
     assert other.seen.at == now
-    assert view.broker == AWAY
-    assert (diagnoses[0].check, diagnoses[0].since) == ("broker", now)
-    assert view.own is None
+    assert observed.view.broker == AWAY
+    assert (observed.diagnoses[0].check, observed.diagnoses[0].since) == ("broker", now)
+    assert observed.view.own is None
+    assert observed.replica == "one"
+    assert observed.age_seconds > 0
+
+
+@pytest.mark.parametrize("is_shadow", [False, True])
+async def test_a_view_of_the_other_mode_is_not_taken_for_ones_own(store: Database, is_shadow: bool) -> None:
+    """A replica in the other mode reads another intake queue, and ends executions or ends none."""
+    now = await database_time(store)
+    leader = Replica(store)
+    await leader.leadership.tick()
+    await leader.look((now - NOW) / MINUTE, broker=AWAY, is_shadow=not is_shadow)
+    own = a_view(is_shadow=is_shadow)
+
+    observed = await observe(store, collector_of(own).collect, is_shadow=is_shadow)
+    assert observed.view == replace(own, live_replica="one" if is_shadow else None)
+    assert observed.replica is None
+    assert await with_live_replica(own, store) == observed.view
+    other = Replica(store, "two", is_shadow=is_shadow)
+    assert await other.look((now - NOW) / MINUTE) is not None
+    assert isinstance(other.seen.view.broker, BrokerFact)
+    assert other.seen.view.broker != AWAY
 
 
 async def test_a_trip_of_the_brake_is_shown_before_the_next_observation(store: Database) -> None:
@@ -432,8 +453,8 @@ async def test_a_shared_view_that_is_too_old_is_not_read(store: Database) -> Non
     await leader.look(minutes - 0.6, broker=AWAY)
 
     assert (await other.look(minutes)).health is Health.OK
-    _, diagnoses = await observe(store, collector_of(a_view).collect)
-    assert conclusion_of(diagnoses) is Health.OK
+    observed = await observe(store, collector_of(a_view).collect, is_shadow=False)
+    assert conclusion_of(observed.diagnoses) is Health.OK
 
 
 async def database_time(store: Database) -> datetime:

@@ -12,6 +12,7 @@ import aio_pika
 import pytest
 
 from dlq_handler.cli.open import open_collector
+from dlq_handler.diagnosis import shared_view_sql
 from dlq_handler.diagnosis.checks import OF_EVERY_VIEW, Check
 from dlq_handler.diagnosis.diagnose import diagnose
 from dlq_handler.diagnosis.diagnosis import Diagnosis, Health, conclusion_of
@@ -119,6 +120,24 @@ async def test_a_healthy_world_is_ok_until_the_sidecar_ends(patient: Patient, tm
     first = answer["diagnoses"][0]
     assert (first["component"], first["check"]) == ("dlq-handler", "replicas")
     assert first["runbook"] == "docs/runbook.md#dlq-not-processed"
+
+
+async def test_status_reports_a_clean_stop_of_the_only_replica_at_once(
+    patient: Patient, tmp_path: Path
+) -> None:
+    """The view that it shared would be valid for three more of its intervals."""
+    async with workers_that_consume(patient, 1, 2), a_sidecar(patient, tmp_path) as sidecar:
+
+        async def is_shared() -> bool:
+            found = await shared_view_sql.read_shared(patient.store)
+            return found is not None and found.is_valid
+
+        await eventually(is_shared, timeout=60)
+        assert await sidecar.terminate() == 0
+        code, out, _ = await sidecar.cli("status", "--output", "json")
+
+    first = json.loads(out)["diagnoses"][0]
+    assert (code, first["check"], first["health"]) == (1, "replicas", "problem")
 
 
 async def test_without_a_sidecar_all_other_checks_are_made_on_the_servers(patient: Patient) -> None:

@@ -10,6 +10,7 @@ import pytest
 from sandbox.stage import __main__ as commands
 from sandbox.stage import keeper
 from sandbox.stage.folder import FolderTaken
+from sandbox.stage.programs import WITHOUT_TIMEOUT_MONITOR, Addresses, sidecar_settings
 from sandbox.times import SCALED, STOCK
 
 THIS_FILE = Path(__file__).resolve()  # readable, which is all that is asked before the sidecar reads it
@@ -54,3 +55,23 @@ def test_options_of_up_reach_the_stage(
     commands.main(["up", *options])
     asked.pop("print_line")
     assert asked == wanted
+
+
+def test_the_sidecar_reads_the_settings_that_attune_was_started_with(tmp_path: Path) -> None:
+    """Else it reports that Attune's timeout monitor is on, which was switched off."""
+    addresses = Addresses(
+        amqp_url="amqp://127.0.0.1/",
+        management_url="http://127.0.0.1:15672",
+        database_url="postgresql://127.0.0.1/attune",
+        api_host="127.0.0.1",
+        api_port=1,
+        api_token="sandbox",
+        ops_host="127.0.0.1",
+        ops_port=2,
+        ui_port=3,
+    )
+    for chosen in ({}, WITHOUT_TIMEOUT_MONITOR):
+        read = sidecar_settings(
+            addresses, SCALED, tmp_path / "none.yaml", cured=frozenset(), attune_settings=chosen
+        )
+        assert {name: read[name] for name in read if name == MONITOR} == chosen

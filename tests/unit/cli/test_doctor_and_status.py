@@ -122,3 +122,11 @@ def test_a_replica_that_hangs_is_to_be_restarted() -> None:
 
 def test_shadow_mode_is_no_problem_of_the_doctor() -> None:
     assert Check.SHADOW_MODE not in examined(replace(a_view(), is_shadow=True))
+
+
+def test_settings_in_shadow_mode_beside_a_live_replica_are_named() -> None:
+    """Else the doctor reports routes of shadow mode as broken, and the recovery is in order."""
+    found = examined(a_view(is_shadow=True, live_replica="one"))[Check.SHADOW_MODE]
+
+    assert found.health is PROBLEM
+    assert "replica 'one' runs in live mode" in found.explanation

@@ -10,7 +10,7 @@ from dlq_handler.cli import doctor, status
 from dlq_handler.cli.open import ops_url
 from dlq_handler.cli.status import StatusAnswer
 from dlq_handler.diagnosis.diagnose import diagnose
-from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST
+from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, Health
 from dlq_handler.diagnosis.view import WITHOUT_DATABASE, DatabaseFact, Unknown
 from dlq_handler.settings import load
 from tests.support.views import NOW, a_view, a_worker
@@ -42,6 +42,18 @@ def test_people_read_what_is_wrong_in_full_and_what_is_ok_in_one_line(printed: C
     )
     assert "✓ ok: database, broker," in out
     assert out.endswith("✕ problem: worker unavailable, as of 2026-03-01T03:00:00Z\n")
+
+
+def test_the_last_line_names_the_replica_that_observed_and_its_mode(printed: Callable[[], str]) -> None:
+    answer = StatusAnswer(at=NOW, diagnoses=diagnose(a_view()), replica="one", age_seconds=9.2)
+    status.print_for_people(answer)
+    assert printed().endswith("✓ ok, as of 2026-03-01T03:00:00Z (9 s ago, by replica one, live mode)\n")
+
+
+def test_the_doctor_never_ends_with_ok_alone_below_problems() -> None:
+    others = [one for one in DIAGNOSES if not one.is_required]
+    assert doctor._other_problems(others) == ". 1 other problem: worker unavailable (`dlq-handler status`)"
+    assert doctor._other_problems([one for one in others if one.health is not Health.PROBLEM]) == ""
 
 
 def test_unknown_checks_of_one_server_are_one_line_and_the_repair_stays_visible(
