@@ -25,9 +25,11 @@ class Times:
         "DLQ_HANDLER__WORKER__UNAVAILABLE_AFTER_SECONDS",
     )
     worker_queue_ttl_ms: int = _time(
-        "until a message dies in a worker's queue", "MESSAGE_QUEUE__RABBITMQ__WORKER_QUEUE_TTL_MS"
+        "until a message expires in a worker's queue", "MESSAGE_QUEUE__RABBITMQ__WORKER_QUEUE_TTL_MS"
     )
-    grace_seconds: float = _time("more for its letter to arrive", "DLQ_HANDLER__GRACE__AFTER_TTL_SECONDS")
+    grace_seconds: float = _time(
+        "more for its dead letter to arrive", "DLQ_HANDLER__GRACE__AFTER_TTL_SECONDS"
+    )
     scheduled_timeout_seconds: int = _time(
         "until an execution that is still scheduled is stale", "EXECUTOR__SCHEDULED_TIMEOUT"
     )

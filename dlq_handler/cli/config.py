@@ -70,7 +70,7 @@ def show(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> Non
     print(_files_line(loaded.files))
     for warning in loaded.warnings:
         print_warning(warning)
-    print_table(("KEY", "VALUE", "FROM"), [tuple(setting.values()) for setting in settings])
+    print_table(("KEY", "VALUE", "FROM"), [tuple(setting.values()) for setting in settings], whole=("KEY",))
 
 
 def _files_line(files: tuple[Path, ...]) -> str:

@@ -17,7 +17,7 @@ from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_progress, print_table, printable
 from dlq_handler.cli.status import EXIT_CODES
 from dlq_handler.diagnosis.diagnose import diagnose_for_doctor
-from dlq_handler.diagnosis.diagnosis import SIGNS, Check, Diagnosis, Health, conclusion_of
+from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, SIGNS, Check, Diagnosis, Health, conclusion_of
 from dlq_handler.diagnosis.observe import with_live_replica
 from dlq_handler.settings import Loaded
 
@@ -98,9 +98,13 @@ def print_required(diagnoses: Sequence[Diagnosis]) -> None:
     for one in diagnoses:
         if one.action is not None:
             alike.setdefault((one.explanation, one.action), []).append(one)
+    # One that only refers to a problem above is the same for all of them.
+    repeated = [those for (_, action), those in alike.items() if action == REPAIR_FIRST]
     for (explanation, action), those in alike.items():
         checks = ", ".join(one.check.value for one in those)
-        print(f"\n{checks}: {printable(explanation)}\n  next: {printable(action)}")
+        print(f"\n{checks}: {printable(explanation)}")
+        if action != REPAIR_FIRST or those is repeated[-1]:
+            print(f"  next: {printable(action)}")
         if those[0].runbook is not None and those[0].health is Health.PROBLEM:
             print(f"  read: {those[0].runbook}")
     for one in diagnoses:
@@ -111,9 +115,16 @@ def print_required(diagnoses: Sequence[Diagnosis]) -> None:
 def print_others(diagnoses: Sequence[Diagnosis]) -> None:
     print("\nother checks (`dlq-handler status` prints their evidence):")
     for one in diagnoses:
-        if one.action is not None:
-            print(f"{SIGNS[one.health]} {one.health}  {one.subject}: {printable(one.explanation)}")
-            print(f"  next: {printable(one.action)}\n  read: {one.runbook}")
+        if one.action is None:
+            continue
+        if one.health is Health.OK:
+            print(f"note on {one.check}: {printable(one.explanation)} {printable(one.action)}")
+            continue
+        print(f"{SIGNS[one.health]} {one.health}  {one.subject}: {printable(one.explanation)}")
+        if one.action == REPAIR_FIRST:
+            # Printed above, with the problem that it refers to.
+            continue
+        print(f"  next: {printable(one.action)}\n  read: {one.runbook}")
     fine = ", ".join(one.check.value for one in diagnoses if one.action is None)
     if fine:
         print(f"{SIGNS[Health.OK]} ok: {fine}")

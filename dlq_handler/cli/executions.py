@@ -50,10 +50,10 @@ def explain(
     settings = load_or_exit(config).settings
     explanation = wait_for("asking the database and the broker", _explain(settings, execution_id))
     if explanation is None:
+        no_record = no_record_sentence(settings.retention.resolved_seconds, f"execution {execution_id}")
         print_error(
-            f"{no_record_sentence(settings.retention.resolved_seconds)} Check the id, and the database "
-            "that `dlq-handler config show` names. While the brake or the safety gate stops decisions, dead letters "
-            "wait in the queue (/readyz)."
+            f"{no_record} Check the id, and the database that `dlq-handler config show` names. While the brake or the "
+            "safety gate stops decisions, dead letters wait in the queue (/readyz)."
         )
         raise typer.Exit(1)
     if output is Output.JSON:

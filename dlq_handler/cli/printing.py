@@ -41,13 +41,18 @@ def print_table(
     empty: str = "nothing found",
     now: datetime | None = None,
     optional: Sequence[str] = (),
+    whole: Sequence[str] = (),
 ) -> None:
     """`now`: the database's time. With it, each time has its age on a terminal.
 
-    `optional`: columns to leave out, in this order, on a terminal that is too narrow for all.
+    `optional`: columns to leave out, in this order, on a terminal that is too narrow for all. `whole`: columns that are
+    never folded, so that they can be copied.
     """
     if sys.stdout.isatty():
-        _print_fitted(columns, rows, empty, now, optional)
+        if not rows:
+            print(empty)
+        else:
+            _print_fitted(columns, rows, now, optional, whole)
         return
     print("\t".join(columns))
     for row in rows:
@@ -60,13 +65,10 @@ def print_table(
 def _print_fitted(
     columns: Sequence[str],
     rows: Sequence[Sequence[object]],
-    empty: str,
     now: datetime | None,
     optional: Sequence[str],
+    whole: Sequence[str],
 ) -> None:
-    if not rows:
-        print(empty)
-        return
     # Only a terminal needs rich, which takes as long to import as a command to run.
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -75,7 +77,9 @@ def _print_fitted(
     console = Console()
     cells = [[shown(value, now=now) for value in row] for row in rows]
     kept = fitting(columns, cells, optional=optional, width=console.width)
-    table = Table(*(columns[place] for place in kept), box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for place in kept:
+        table.add_column(columns[place], no_wrap=columns[place] in whole)
     for row in cells:
         table.add_row(*(Text(row[place], overflow="fold") for place in kept))
     console.print(table)

@@ -244,7 +244,7 @@ def _print_report(report: TopologyReport) -> None:
         print(f"\n{finding.severity}: {finding.subject}")
         print(f"  is: {finding.is_now}\n  wanted: {finding.wanted}")
         if finding.way_out:
-            print(f"  way out: {finding.way_out}")
+            print(f"  action: {finding.way_out}")
     print(f"\nconclusion: {topology.conclusion}")
     if topology.conclusion is Conclusion.BROKEN_ROUTE:
         print(

@@ -128,7 +128,7 @@ def is_worker_dispatch(letter: DeadLetter, names: WorkerQueueNames) -> bool:
 def _why_no_dispatch(letter: DeadLetter) -> str:
     if letter.reason == "rejected":
         # With "unrelated" alone an operator would search for a wrong sender, and there is none.
-        return "a request that the scheduler rejected, for lack of a worker for example; its sender made no mistake"
+        return "a request that the scheduler rejected, for lack of a worker for example; the sender is not at fault"
     return "no worker_id, and it did not die in a worker's queue"
 
 

@@ -250,6 +250,6 @@ def detail_text_of(group: Group) -> str | None:
 
 
 def _is_rejected_request(group: Group) -> bool:
-    """A request that the scheduler rejected: its sender made no mistake."""
+    """A request that the scheduler rejected: the sender is not at fault."""
     is_request = group.category is Category.UNRELATED and group.detail == DISPATCH_MESSAGE_TYPE
     return is_request and group.reason == "rejected" and group.worker_id is None

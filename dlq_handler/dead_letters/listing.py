@@ -160,9 +160,10 @@ def _version(*parts: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def no_record_sentence(kept_seconds: float) -> str:
+def no_record_sentence(kept_seconds: float, subject: str | None = None) -> str:
     """`kept_seconds`: the retention of the kind of record that was asked for."""
-    return f"No such record. Records are kept for {in_units(kept_seconds)}; it may have been deleted."
+    what = "such record" if subject is None else f"record of {subject}"
+    return f"No {what}. Records are kept for {in_units(kept_seconds)}; it may have been deleted."
 
 
 def no_letters_sentence(came: CameBefore, now: datetime, kept: RetentionPolicy) -> str:

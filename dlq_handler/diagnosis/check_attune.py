@@ -29,6 +29,7 @@ def attune_monitor(view: View) -> Diagnosis | None:
             "executions that a busy worker holds and runs later.",
             SWITCH_OFF,
             since=fact.first_at,
+            headline="Attune's own timeout monitor ended executions",
         )
     if fact.is_enabled:
         return ok(

@@ -15,8 +15,8 @@ from dlq_handler.topology.system_queues import OWNERS
 
 # The statistics of the management API are some seconds old. Right after a start nothing is broken yet.
 _LISTED_LATE = (
-    "Ask again in ten seconds: the management API lists a new consumer late. If it stays so, its user needs the tag "
-    "'monitoring'."
+    "Run the command again in ten seconds: the management API lists a new consumer late. If it stays so, its user "
+    "needs the tag 'monitoring'."
 )
 
 

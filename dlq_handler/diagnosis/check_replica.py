@@ -290,7 +290,7 @@ def timeout_monitor(view: View) -> Diagnosis | None:
                 "no replica leads now; a replica runs, which takes the lease after an outage or a start",
                 UnknownCause.TAKES_TIME,
             ),
-            "Wait a moment, then ask again. If it stays so, the log of the replica gives the reason.",
+            "Wait a moment, then run the command again. If it stays so, the log of the replica gives the reason.",
         )
     if own is None and _hangs(view.gate):
         return problem(Check.TIMEOUT_MONITOR, f"{no_leader}; {_why(view.gate)}.", RESTART, since=fact.until)

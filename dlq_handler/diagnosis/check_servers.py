@@ -15,9 +15,7 @@ DATABASE_ACTION = "Start PostgreSQL, or correct database.url."
 # Time limit of a query that reads no row. A batch runs several that read many.
 SLOW_SECONDS = 1.0
 
-NEXT_CANARY = (
-    "Wait for the next canary: one is sent every minute, or as dlq_handler.canary.interval_seconds says."
-)
+NEXT_CANARY = "Wait for the next canary; dlq_handler.canary.interval_seconds is the interval."
 
 _SHOWN = 5
 
@@ -136,8 +134,8 @@ def topology(view: View) -> Diagnosis:
 
 def _note(finding: Finding) -> str:
     severity = "" if finding.severity is Severity.NOTE else f"{finding.severity}: "
-    way_out = f"; way out: {finding.way_out}" if finding.way_out else ""
-    return f"{severity}{finding.subject}: {finding.is_now}{way_out}"
+    action = f"; {finding.way_out}" if finding.way_out else ""
+    return f"{severity}{finding.subject}: {finding.is_now}{action}"
 
 
 def canary(view: View) -> Diagnosis | None:

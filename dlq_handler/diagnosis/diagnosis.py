@@ -9,7 +9,7 @@ from dlq_handler.diagnosis.checks import INFOS, Check, Component
 from dlq_handler.diagnosis.view import Unknown, UnknownCause
 
 RUNBOOK = "docs/runbook.md"
-REPAIR_FIRST = "Correct that first, then ask again."
+REPAIR_FIRST = "Correct that first, then run the command again."
 MANAGEMENT_ACTION = (
     "Make RabbitMQ's management API available (dlq_handler.broker.management_url), "
     "for a user with the tag 'monitoring'."

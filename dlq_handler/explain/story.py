@@ -28,10 +28,11 @@ class Kind(StrEnum):
     CREATED = "created"
     DISPATCHED = "dispatched"
     MOVED = "moved"
-    DIED = "died"
+    DEAD_LETTERED = "dead_lettered"
     DECIDED = "decided"
     CHANGED = "changed"
-    COMPLETION_PUBLISHED = "completion_published"
+    PUBLISHED = "published"
+    """A message of the outbox: a completion event, or a request to schedule."""
     UNCONFIRMED = "unconfirmed"
     REVERTED_BY_WORKER = "reverted_by_worker"
     ENDED = "ended"
@@ -180,18 +181,19 @@ def _letter_moments(letter: LetterRecord) -> Iterator[Moment]:
         yield Moment(
             # The broker reports whole seconds, by its own clock: no dispatch died before it was sent.
             at=max(letter.died_at, letter.attempt_updated_at or letter.died_at),
-            kind=Kind.DIED,
+            kind=Kind.DEAD_LETTERED,
             text=f"in {letter.queue or 'some queue'}: {letter.reason}",
             evidence={"x_death": x_death} if x_death else {},
         )
     last = f", last at {clock(letter.repeated_at)}" if letter.repeated_at else ""
-    again = f", delivered again {letter.repeats} times{last}" if letter.repeats else ""
+    times = "once" if letter.repeats == 1 else f"{letter.repeats} times"
+    again = f", delivered again {times}{last}" if letter.repeats else ""
     retry = f"; reprocessed at {clock(letter.next_attempt_at)}" if letter.next_attempt_at else ""
     error = f" ({letter.error})" if letter.error else ""
     yield Moment(
         at=letter.decided_at,
         kind=Kind.DECIDED,
-        text=f"letter {letter.id}{again}: {letter.outcome}: {letter.explanation}{error}{retry}",
+        text=f"dead letter {letter.id}{again}: {letter.outcome}: {letter.explanation}{error}{retry}",
         by=letter.replica,
         is_shadow=letter.is_shadow,
         evidence=evidence,
@@ -239,11 +241,11 @@ def _outbox_moment(entry: OutboxRecord) -> Moment:
     evidence = {"message_id": entry.message_id, "attempts": entry.attempts}
     if entry.confirmed_at is not None and entry.is_withheld:
         text = f"{entry.routing_key} was {entry.error}"
-        return Moment(at=entry.confirmed_at, kind=Kind.COMPLETION_PUBLISHED, text=text, evidence=evidence)
+        return Moment(at=entry.confirmed_at, kind=Kind.PUBLISHED, text=text, evidence=evidence)
     if entry.confirmed_at is not None:
         attempts = "" if entry.attempts <= 1 else f" at attempt {entry.attempts}"
         text = f"{entry.routing_key} published, confirmed by the broker{attempts}"
-        return Moment(at=entry.confirmed_at, kind=Kind.COMPLETION_PUBLISHED, text=text, evidence=evidence)
+        return Moment(at=entry.confirmed_at, kind=Kind.PUBLISHED, text=text, evidence=evidence)
     text = f"{entry.routing_key} is not confirmed yet: {_why_unconfirmed(entry)}"
     return Moment(at=entry.created_at, kind=Kind.UNCONFIRMED, text=text, evidence=evidence)
 
@@ -291,11 +293,17 @@ def _on_worker(worker_id: int | None) -> str:
 
 def _ended(execution: ExecutionFacts, at: datetime) -> Moment:
     """An end that dlq-handler has no record of: by another component, or deleted by retention."""
-    text = (
-        f"{execution.status}, by dlq-handler"
-        if execution.ended_by == FAILED_BY
-        else f"{execution.status}, by another component{_error(execution)}"
-    )
+    if execution.ended_by == FAILED_BY:
+        text = f"{execution.status}, by dlq-handler"
+    elif (
+        execution.ended_by is None
+        and execution.status == ExecutionStatus.COMPLETED
+        and execution.worker_id is not None
+    ):
+        # A worker signs no result, and only workers complete what was dispatched to one.
+        text = f"{execution.status}, by worker {execution.worker_id}{_error(execution)}"
+    else:
+        text = f"{execution.status}, by another component{_error(execution)}"
     return Moment(at=at, kind=Kind.ENDED, text=text, by=execution.ended_by)
 
 

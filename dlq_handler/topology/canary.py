@@ -182,7 +182,16 @@ def _decide(
     doubt = _Doubt("no conclusive canary yet" if not newest_first else "none has arrived yet")
     for probe in newest_first:
         if probe.created_seconds_ago > options.fresh_seconds(workers, probe.ttl_seconds):
-            doubt = _Doubt("the last conclusive canary is too old")
+            # Those before it are older still.
+            is_any_conclusive = seen is not None or any(
+                one.is_overdue(options.limit_seconds)
+                and one.sent_seconds_ago is not None
+                and _excuse(one.sent_seconds_ago, view) is None
+                for one in newest_first
+            )
+            doubt = _Doubt(
+                "the last conclusive canary is too old" if is_any_conclusive else "no conclusive canary yet"
+            )
             break
         if probe.took_seconds is not None:
             return answer(CanaryState.OK, f"arrived {probe.took_seconds:.1f} s after it was sent")

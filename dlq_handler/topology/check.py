@@ -134,9 +134,9 @@ def _why_none(blueprint: Blueprint) -> str:
     return ""
 
 
-def _way_to_more_records(blueprint: Blueprint) -> str | None:
+def _way_to_more_records(blueprint: Blueprint) -> str:
     if blueprint.shadow is not None or blueprint.intake_is_our_own:
-        return None
+        return "no action needed"
     return (
         "a separate intake queue (dlq_handler.intake.queue) is bound with the keys that can be listed; "
         "attune.dlx.queue must not be, since a stock executor would fail healthy executions"

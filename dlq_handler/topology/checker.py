@@ -14,8 +14,6 @@ from dlq_handler.host.owners import SERVICE_QUEUES
 from dlq_handler.topology.check import CheckedTopology, check, unknown_topology
 from dlq_handler.topology.drift import Expectation
 
-PROBED_BY_COMMAND = "run `dlq-handler topology check`, which reads queues by AMQP; background checks do not"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyReport:
@@ -44,9 +42,7 @@ async def check_topology(
         snapshot = await _with_intake_count(admin, snapshot, expected)
     except Unavailable as error:
         if not may_probe:
-            return TopologyReport(
-                topology=unknown_topology(expected), limits=(f"{error}; {PROBED_BY_COMMAND}", *limits)
-            )
+            return TopologyReport(topology=unknown_topology(expected), limits=(str(error), *limits))
         limits.append(
             f"{error}; only arguments of queues can be read (by AMQP), neither bindings nor policies; "
             f"dlq_handler.broker.management_url says where it is"

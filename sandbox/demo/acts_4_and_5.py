@@ -50,7 +50,8 @@ async def _lose_workers_and_sidecar(world: World) -> None:
         # Whichever is quicker: the broker to give the worker up, or the monitor's horizon.
         if by_letter:
             world.print_line(
-                f"held by the worker that hangs, and letters once the broker gave it up: {numbers(by_letter)}"
+                "held by the worker that hangs, and dead-lettered when the broker closed its connection: "
+                f"{numbers(by_letter)}"
             )
         if by_monitor:
             world.print_line(
@@ -65,7 +66,7 @@ async def _lose_workers_and_sidecar(world: World) -> None:
     await world.until("the letters it had not decided are decided", lambda: observed.are_settled(locked))
 
     world.print_line(
-        "worker-python is killed before it wakes: stock workers bring ended work back to life (defect D8)"
+        "worker-python is killed before it wakes: a stock worker would run executions that have ended (defect D8)"
     )
     await world.kill("worker-python")
     await world.until("what it held dies, and is settled", lambda: not any(observed.queues.values()))
@@ -77,7 +78,9 @@ async def _kill_sidecar_at_work(world: World, batch: list[int], locked: list[int
         "it holds the letters of the locked ones", lambda: not _ready(world, "worker-shell", INTAKE_QUEUE)
     )
     decided = len(world.observed.ended_by(batch, "letter"))
-    world.print_line(f"{decided} letters decided, {len(locked)} letters in its hands: killed at work")
+    world.print_line(
+        f"{decided} dead letters decided, {len(locked)} delivered and undecided: dlq-handler is killed"
+    )
     await world.kill("sidecar")
     await world.until(
         "its letters go back to the queue", lambda: _ready(world, INTAKE_QUEUE) >= len(locked), part="broker"

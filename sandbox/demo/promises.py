@@ -42,7 +42,7 @@ def promises(audit: Mapping[str, Any]) -> list[Promise]:
             note=_which("still open", audit["open"]),
         ),
         Promise(
-            promise="each end was announced, exactly once",
+            promise="the completion event of each end was published, exactly once",
             expected=ends,
             seen=ends - len(audit["silent"]) - len(audit["doubled"]),
             look="./run dlq-handler executions explain ID",
@@ -51,8 +51,8 @@ def promises(audit: Mapping[str, Any]) -> list[Promise]:
                 filter(
                     None,
                     (
-                        _which("not announced", audit["silent"]),
-                        _which("announced more than once", audit["doubled"]),
+                        _which("not published", audit["silent"]),
+                        _which("published more than once", audit["doubled"]),
                         f"{audit['repeats']} repeats after a kill, with the same id"
                         if audit["repeats"]
                         else "",

@@ -10,7 +10,7 @@ from sandbox.demo.observed import ObservedState, numbers
 _REPORTED = frozenset({"scheduled", "completed", "failed", "cancelled", "timeout", "abandoned"})
 
 _BY = {
-    "letter": "by dlq-handler, as its letter came",
+    "letter": "by dlq-handler, by its dead letter",
     "monitor": "by dlq-handler's monitor",
     "worker": "by its worker",
     "execution_timeout_monitor": "by Attune's own monitor",
@@ -51,5 +51,5 @@ def _happened(change: Mapping[str, Any], worker_names: Mapping[int, str]) -> str
 
 def _announced(completion: Mapping[str, Any]) -> str:
     if completion["is_repeat"]:
-        return f"announced again by {completion['source']}, with the same id"
-    return f"announced by {completion['source']}"
+        return f"completion event published again by {completion['source']}, with the same id"
+    return f"completion event published by {completion['source']}"

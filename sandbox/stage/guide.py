@@ -24,12 +24,12 @@ break something
   ./run break worker-python               # SIGKILL
   ./run break worker-shell --how hang     # SIGSTOP; or stop: SIGTERM, in good order
   ./run break broker && ./run repair broker # parts: {parts}
-see what became of it
+see the result
   ./run status
   ./run psql -c "SELECT id, status, worker, result->>'error' AS error FROM execution ORDER BY id DESC LIMIT 10"
   ./run rabbitmq list_queues name messages consumers
   ./run dlq-handler letters list
-  ./run dlq-handler doctor                # is everything there that a rescue needs?
+  ./run dlq-handler doctor                # can dlq-handler process dead letters?
   ./run dlq-handler canary run            # send canaries through the dead-letter route, and time each stage
   ./run logs sidecar -f
 end it

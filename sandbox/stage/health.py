@@ -64,7 +64,7 @@ async def why_restart(environment: Environment, part: str) -> str:
                     await _look(environment, part)
                 except Inactive:
                     if Defect.D10 not in environment.cured:
-                        return "was silent too long: Attune gave it up for good (D10)"
+                        return "was silent too long: Attune keeps it inactive (D10)"
                 except WithoutBroker:
                     if Defect.NO_RECONNECT not in environment.cured:
                         return "has lost the broker: Attune's services never connect again"

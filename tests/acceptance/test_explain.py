@@ -61,6 +61,6 @@ async def test_without_the_history_and_the_broker_it_tells_what_is_left(
         number = str(dispatch.execution_id)
         story = await sidecar.cli_json("executions", "explain", number)
         assert not story["has_history"]
-        assert kinds(story)[:5] == ["created", "dispatched", "died", "decided", "changed"]
+        assert kinds(story)[:5] == ["created", "dispatched", "dead_lettered", "decided", "changed"]
         await world.sql("UPDATE execution SET status = 'running' WHERE id = $1", dispatch.execution_id)
         assert (await sidecar.cli_json("executions", "explain", number))["waiting"]

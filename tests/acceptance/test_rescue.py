@@ -20,7 +20,7 @@ COUNTED = {
     'dlq_handler_completion_events_total{outcome="confirmed"}': COUNT,
     "dlq_handler_completion_event_latency_seconds_count": COUNT,
 }
-RESCUED = ["created", "moved", "dispatched", "died", "decided", "changed", "completion_published"]
+RESCUED = ["created", "moved", "dispatched", "dead_lettered", "decided", "changed", "published"]
 
 
 async def test_executions_of_an_unavailable_worker_are_failed_recorded_and_their_completion_published(
@@ -85,7 +85,7 @@ async def story_is_complete(world: StockWorld, sidecar: SidecarProcess, executio
 
     async def published() -> dict[str, Any]:
         story: dict[str, Any] = await sidecar.cli_json("executions", "explain", str(execution_id))
-        return story if story["moments"][-1]["kind"] == "completion_published" else {}
+        return story if story["moments"][-1]["kind"] == "published" else {}
 
     story = await eventually(published)
     assert [moment["kind"] for moment in story["moments"]] == RESCUED

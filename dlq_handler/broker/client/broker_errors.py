@@ -53,6 +53,6 @@ def _explain(error: BaseException) -> str:
     if isinstance(error, ProbableAuthenticationError):
         return "the broker refuses this user or its password (message_queue.url)"
     if isinstance(error, ConnectionRefusedError) or isinstance(error.__cause__, ConnectionRefusedError):
-        return "nothing listens there; is the broker up, is message_queue.url right?"
+        return "nothing listens there. Start the broker, or correct message_queue.url"
     text = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -193,4 +193,4 @@ async def test_an_execution_without_a_record_is_an_error(
     for execution_id in (number, 999_999):
         typed = await terminal.type("executions", "explain", str(execution_id))
         assert (typed.code, typed.out) == (1, "")
-        assert NO_RECORD.format("24 h") in typed.err
+        assert f"No record of execution {execution_id}. Records are kept for 24 h" in typed.err

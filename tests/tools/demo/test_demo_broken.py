@@ -16,8 +16,8 @@ from tests.support.demo import ROOT, demo, left_running
 @pytest.mark.parametrize(
     ("point", "seen"),
     [
-        (sabotage.publishes_nothing, "not announced: "),
-        (sabotage.publishes_twice, "announced more than once: "),
+        (sabotage.publishes_nothing, "not published: "),
+        (sabotage.publishes_twice, "published more than once: "),
     ],
     ids=["no-publish", "double-publish-with-the-same-id"],
 )
@@ -32,7 +32,8 @@ async def test_demo_fails_when_the_sidecar_breaks_a_promise(
     output = out.decode()
     assert process.returncode == 1, output
     assert seen in output, output
-    log = re.search(r"BROKEN: each end was announced, exactly once: .*; read (\S+sidecar\.log)", output)
+    promise = "the completion event of each end was published, exactly once"
+    log = re.search(rf"BROKEN: {promise}: .*; read (\S+sidecar\.log)", output)
     assert log, output
     assert "intake.opened" in Path(log[1]).read_text()  # noqa: ASYNC240 - nothing else runs in this loop now
     assert left_running(tmp_path) == []

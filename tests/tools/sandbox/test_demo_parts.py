@@ -98,8 +98,8 @@ def test_runs_of_numbers_are_folded() -> None:
     ("fault", "promise"),
     [
         ({"open": [3]}, "every execution that was dispatched came to an end"),
-        ({"silent": [3]}, "each end was announced, exactly once"),
-        ({"doubled": [3]}, "each end was announced, exactly once"),
+        ({"silent": [3]}, "the completion event of each end was published, exactly once"),
+        ({"doubled": [3]}, "the completion event of each end was published, exactly once"),
         ({"changed": [3]}, "no execution that was over was changed"),
         ({"stock_letters": 1}, "stock Attune: letters that reach its dead-letter queue"),
         ({"in_line": 1}, "no execution is left in the line of core.slow"),

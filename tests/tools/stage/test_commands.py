@@ -109,7 +109,7 @@ def test_up_says_where_everything_is_what_to_break_and_how_long_things_take(sand
         assert state.urls[name] in again
     for command in ("break worker-python", "dlq-handler doctor", "dlq-handler canary run"):
         assert f"./run {command}" in again
-    assert "5 s  until a message dies in a worker's queue" in again
+    assert "5 s  until a message expires in a worker's queue" in again
     assert httpx.get(f"{state.urls['ops']}/readyz", trust_env=False).status_code == 200
     assert set(state.processes) == set(PARTS)
 

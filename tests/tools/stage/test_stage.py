@@ -70,7 +70,7 @@ async def test_a_worker_that_hung_until_it_was_given_up_is_started_again(stage: 
     reasons: list[str] = []
     await stage.repair("worker-shell", print_line=reasons.append)
     assert await worker_status(stage, "worker-shell") == "active"
-    assert [reason for reason in reasons if "gave it up for good (D10)" in reason] == reasons != []
+    assert [reason for reason in reasons if "keeps it inactive (D10)" in reason] == reasons != []
     await stage.stop("executor")
 
 

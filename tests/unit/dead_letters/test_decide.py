@@ -71,7 +71,7 @@ def test_a_request_that_the_scheduler_rejected_is_unrelated() -> None:
     expired = decided(a_dead_letter(death=a_death(reason="expired"), **at), an_execution())
 
     assert {rejected.outcome, expired.outcome} == {Outcome.UNRELATED}
-    assert "its sender made no mistake" in rejected.explanation
+    assert "the sender is not at fault" in rejected.explanation
     assert expired.explanation == "no worker_id, and it did not die in a worker's queue"
 
 

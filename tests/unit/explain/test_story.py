@@ -48,17 +48,17 @@ def test_letter_that_failed_it_is_shown_from_the_request_to_the_completion_event
     assert kinds(moments) == [
         Kind.CREATED,
         Kind.DISPATCHED,
-        Kind.DIED,
+        Kind.DEAD_LETTERED,
         Kind.DECIDED,
         Kind.CHANGED,
-        Kind.COMPLETION_PUBLISHED,
+        Kind.PUBLISHED,
     ]
     texts = [moment.text for moment in moments]
     assert texts == [
         "core.echo",
         "to worker 7",
         "in worker.7.executions: expired",
-        "letter 12: failed: its dispatch died",
+        "dead letter 12: failed: its dispatch died",
         "scheduled → failed, by dlq-handler",
         "execution.completed published, confirmed by the broker",
     ]
@@ -75,10 +75,10 @@ def test_history_of_the_host_adds_its_steps_and_repeats_none_of_ours() -> None:
         Kind.CREATED,
         Kind.MOVED,
         Kind.DISPATCHED,
-        Kind.DIED,
+        Kind.DEAD_LETTERED,
         Kind.DECIDED,
         Kind.CHANGED,
-        Kind.COMPLETION_PUBLISHED,
+        Kind.PUBLISHED,
     ]
 
 
@@ -93,7 +93,11 @@ def test_decision_is_dated_by_the_clock_and_its_change_by_the_transaction() -> N
 def test_death_never_comes_before_its_dispatch() -> None:
     """The broker dates it in whole seconds."""
     letter = a_letter_record(attempt_updated_at=after(1.9), died_at=after(1).replace(microsecond=0))
-    assert kinds(moments_of(the_row(), letters=[letter]))[:3] == [Kind.CREATED, Kind.DISPATCHED, Kind.DIED]
+    assert kinds(moments_of(the_row(), letters=[letter]))[:3] == [
+        Kind.CREATED,
+        Kind.DISPATCHED,
+        Kind.DEAD_LETTERED,
+    ]
 
 
 def test_end_without_our_record_is_of_another_component() -> None:
@@ -106,6 +110,20 @@ def test_end_without_our_record_is_of_another_component() -> None:
         row, history=[*HISTORY, Transition(at=row.updated, before="scheduled", after="failed")]
     )
     assert same == ended
+
+
+def test_the_worker_that_completed_it_is_named() -> None:
+    [*_, ended] = moments_of(the_row("completed"))
+    assert ended.text == "completed, by worker 7"
+
+
+def test_a_repeated_delivery_is_counted_in_words() -> None:
+    def text(repeats: int) -> str:
+        moments = moments_of(the_row(), letters=[a_letter_record(repeats=repeats)])
+        return next(one.text for one in moments if one.kind is Kind.DECIDED)
+
+    assert "delivered again once" in text(1)
+    assert "delivered again 2 times" in text(2)
 
 
 def test_late_worker_that_ends_it_after_us_is_another_end() -> None:
@@ -173,10 +191,10 @@ def test_shadow_decision_is_marked_and_changed_nothing() -> None:
 @pytest.mark.parametrize(
     ("entry", "kind", "text"),
     [
-        (an_outbox_record(attempts=3), Kind.COMPLETION_PUBLISHED, "confirmed by the broker at attempt 3"),
+        (an_outbox_record(attempts=3), Kind.PUBLISHED, "confirmed by the broker at attempt 3"),
         (
             an_outbox_record(problem=OutboxProblem.WITHHELD, last_error="answered already"),
-            Kind.COMPLETION_PUBLISHED,
+            Kind.PUBLISHED,
             "execution.completed was withheld: answered already",
         ),
         (an_outbox_record(confirmed_at=None, attempts=0), Kind.UNCONFIRMED, "no replica has claimed it"),

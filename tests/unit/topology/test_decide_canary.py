@@ -76,6 +76,13 @@ def test_newest_canary_with_a_result_decides(
     assert explanation in canary.explanation
 
 
+def test_without_a_conclusive_canary_none_is_called_too_old() -> None:
+    """It was sent before this replica consumed, so that it did not arrive proves nothing."""
+    canary = decided(a_probe(156), view=a_view(consuming_seconds=10.0))
+
+    assert (canary.state, canary.explanation) == (UNKNOWN, "no conclusive canary yet")
+
+
 @pytest.mark.parametrize(
     ("view", "explanation"),
     [
