@@ -16,6 +16,7 @@ from dlq_handler.cli.options import ConfigOption, Output, OutputOption
 from dlq_handler.cli.patience import wait_for
 from dlq_handler.cli.printing import print_json, print_progress, print_table, printable
 from dlq_handler.cli.status import EXIT_CODES
+from dlq_handler.diagnosis.checks import Check
 from dlq_handler.diagnosis.diagnose import diagnose_for_doctor
 from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, SIGNS, Check, Diagnosis, Health, conclusion_of
 from dlq_handler.diagnosis.observe import with_live_replica
