@@ -18,7 +18,7 @@ from dlq_handler.cli.printing import print_json, print_progress, print_table, pr
 from dlq_handler.cli.status import EXIT_CODES
 from dlq_handler.diagnosis.checks import Check
 from dlq_handler.diagnosis.diagnose import diagnose_for_doctor
-from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, SIGNS, Check, Diagnosis, Health, conclusion_of
+from dlq_handler.diagnosis.diagnosis import REPAIR_FIRST, SIGNS, Diagnosis, Health, conclusion_of
 from dlq_handler.diagnosis.observe import with_live_replica
 from dlq_handler.settings import Loaded
 
