@@ -95,7 +95,7 @@ def decide_unscheduled(
         return End(ExecutionStatus.FAILED, explanation, evidence, options.unscheduled_timeout_seconds)
     explanation = (
         f"request {row.requests + 1} of at most {options.republish_limit}: {waited}, the scheduler's queue is empty, "
-        "and nothing says that it may wait"
+        "and no reason to wait is known"
     )
     return RepublishRequest(explanation, evidence)
 

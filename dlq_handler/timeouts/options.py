@@ -26,8 +26,8 @@ class MonitorOptions(OwnSection):
     canceling_timeout_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = 3600
     """Age at which an execution that is still canceling is cancelled, in seconds."""
     unscheduled_timeout_seconds: Annotated[Seconds, Field(ge=1, le=30 * 86_400)] = 900
-    """Age at which an execution that is still requested or scheduling is requested again, in seconds, if nothing says
-    that it may wait. The pause before each further request doubles, up to 16 times this value."""
+    """Age at which an execution that is still requested or scheduling is requested again, in seconds, if no
+    reason to wait is known. The pause before each further request doubles, up to 16 times this value."""
     republish_requests: bool = True
     """Publish the request of an execution again that is still requested or scheduling after
     `unscheduled_timeout_seconds`. Attune's API leaves such a row also when it answered the caller with an error,
