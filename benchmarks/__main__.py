@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from benchmarks import dashboard, fleet, large_bodies, monitor, report
+from benchmarks import dashboard, fleet, flow_stop, large_bodies, monitor, report
 from benchmarks.dashboard import time_pages
 from benchmarks.fleet import FleetExtent, watch_fleet
+from benchmarks.flow_stop import watch_flow_stop
 from benchmarks.large_bodies import watch_large_bodies
 from benchmarks.memory import watch_memory
 from benchmarks.monitor import watch_monitor
@@ -18,7 +20,7 @@ from benchmarks.rounds import run_rounds
 from benchmarks.world import World
 
 LONGEST_SECONDS = 3600
-PARTS = ("speed", "memory", "large-bodies", "monitor", "pages")
+PARTS = ("speed", "memory", "large-bodies", "monitor", "flow-stop", "pages")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,10 @@ class Extent:
     stale: int
     letters_on_record: tuple[int, ...]
     """With so many the pages are timed, in turn."""
+    queued: int
+    """Messages in the queue of a flow that is stopped."""
+    stop_rounds: int
+    stop_settings: Mapping[str, str] = field(default_factory=dict)
     has_large_bodies: bool = True
 
 
@@ -47,6 +53,8 @@ FULL = Extent(
     sizes=(100_000, 1_000_000),
     stale=100_000,
     letters_on_record=(5_000, 5_000_000),
+    queued=50_000,
+    stop_rounds=2,
 )
 QUICK = Extent(
     rounds=2,
@@ -57,6 +65,10 @@ QUICK = Extent(
     sizes=(10_000, 100_000),
     stale=5_000,
     letters_on_record=(5_000, 500_000),
+    queued=10_000,
+    stop_rounds=1,
+    # By default longer than so few messages take.
+    stop_settings={"ATTUNE__DLQ_HANDLER__LIFECYCLE__SETTLE_SECONDS": "1"},
 )
 
 
@@ -75,6 +87,9 @@ def main() -> int:
         stale=usual.stale if arguments.stale is None else arguments.stale,
         letters_on_record=() if arguments.no_pages else usual.letters_on_record,
         has_large_bodies=usual.has_large_bodies,
+        queued=usual.queued if arguments.queued is None else arguments.queued,
+        stop_rounds=usual.stop_rounds,
+        stop_settings=usual.stop_settings,
     )
     fleet_extent = None
     if arguments.fleet:
@@ -95,6 +110,7 @@ def _alone(extent: Extent, part: str) -> Extent:
         has_large_bodies=part == "large-bodies",
         stale=extent.stale if part == "monitor" else 0,
         letters_on_record=extent.letters_on_record if part == "pages" else (),
+        queued=extent.queued if part == "flow-stop" else 0,
     )
 
 
@@ -115,6 +131,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--stale", type=int, help=f"stale executions for the monitor (default {FULL.stale}; 0: no monitor)"
+    )
+    parser.add_argument(
+        "--queued", type=int, help=f"messages of a flow that is stopped (default {FULL.queued}; 0: no stop)"
     )
     parser.add_argument("--only", choices=PARTS, help="measure this part alone")
     parser.add_argument(
@@ -181,6 +200,16 @@ async def _bench(extent: Extent) -> int:
             )
             lines += ["", *monitor.lines(monitored)]
             bars += report.monitor_bars(monitored)
+        if extent.queued:
+            stops = await watch_flow_stop(
+                world,
+                messages=extent.queued,
+                rounds=extent.stop_rounds,
+                settings=extent.stop_settings,
+                print_line=_say,
+            )
+            lines += ["", *flow_stop.lines(stops)]
+            bars += report.stop_bars(stops)
         if extent.letters_on_record:
             pages = await time_pages(world, sizes=extent.letters_on_record, print_line=_say)
             lines += ["", *dashboard.lines(pages)]

@@ -13,7 +13,7 @@ from datetime import datetime
 
 import psutil
 
-from benchmarks.contender import RUN_SECONDS, Child, ContenderFailed, Measurement
+from benchmarks.contender import Child, ContenderFailed, Measurement
 from benchmarks.world import Stage
 from sandbox.attune import topology
 
@@ -36,7 +36,7 @@ async def measure_ours(stage: Stage) -> Measurement:
         opened_at = await opening(child)
         process = psutil.Process(child.pid)
         cpu_before = _cpu_seconds(process)
-        last_at = await _all_confirmed(stage, child)
+        last_at = await all_confirmed(stage, child)
         cpu_seconds = _cpu_seconds(process) - cpu_before
         if await child.terminate() != 0:
             raise ContenderFailed(f"the sidecar did not end well:\n{child.log_tail()}")
@@ -62,8 +62,9 @@ async def opening(child: Child) -> float:
     raise ContenderFailed(f"the sidecar did not begin to consume:\n{child.log_tail()}")
 
 
-async def _all_confirmed(stage: Stage, child: Child) -> float:
-    give_up_at = time.monotonic() + RUN_SECONDS
+async def all_confirmed(stage: Stage, child: Child) -> float:
+    """When the last completion event was, as soon as all are."""
+    give_up_at = time.monotonic() + stage.run_seconds
     confirmed = 0
     async with stage.session() as session:
         while time.monotonic() < give_up_at and not child.has_ended:
@@ -73,8 +74,8 @@ async def _all_confirmed(stage: Stage, child: Child) -> float:
                 return float(last.timestamp())
             await asyncio.sleep(PROGRESS_SECONDS)
     raise ContenderFailed(
-        f"the sidecar ended early, or went on for {RUN_SECONDS} s: {confirmed} of {stage.letters} confirmed:\n"
-        f"{child.log_tail()}"
+        f"the sidecar ended early, or went on for {stage.run_seconds:.0f} s: {confirmed} of {stage.letters} "
+        f"confirmed:\n{child.log_tail()}"
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from benchmarks.dashboard import LETTERS, NOW, PagesCourse
+from benchmarks.flow_stop import StopCourse
 from benchmarks.large_bodies import MEBIBYTE, LargeBodyCourse
 from benchmarks.memory import MemoryCourse
 from benchmarks.monitor import MonitorCourse
@@ -18,6 +19,7 @@ MOST_GROWTH_MEGABYTES = 10.0
 MOST_LARGE_BODY_MEGABYTES = 200.0
 MOST_TICK_GROWTH = 1.5
 LEAST_SCAN_RATIO = 20.0
+MOST_STOP_RATIO = 3.0
 MOST_PAGE_GROWTH = 2.0
 MOST_PAGE_SECONDS = 0.3
 MOST_PAGE_BYTES = 60 * 1024
@@ -100,6 +102,14 @@ def monitor_bars(course: MonitorCourse) -> Iterator[Bar]:
         f"stale rows end {ratio:.0f} x as fast as Attune's way ends them, wanted {LEAST_SCAN_RATIO:g} x; "
         f"{work_ratio:.1f} x if it never paused",
         ratio >= LEAST_SCAN_RATIO,
+    )
+
+
+def stop_bars(course: StopCourse) -> Iterator[Bar]:
+    yield Bar(
+        f"the stop of a flow takes {course.ratio:.2f} x as long as the intake of as many dead letters; wanted at most "
+        f"{MOST_STOP_RATIO:g} x",
+        course.ratio <= MOST_STOP_RATIO,
     )
 
 

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from aio_pika.abc import AbstractChannel
+from aiormq.exceptions import ChannelNotFoundEntity
 
 from dlq_handler.broker.client.connection import BrokerAddress
 from dlq_handler.broker.outgoing import Confirmed, OutgoingMessage
@@ -37,6 +38,8 @@ PUBLISHED_AT_ONCE = 5_000
 # Enough for the planner to go by key, as it does in any installation that has run for a while.
 HISTORY = 60_000
 SETTLING_SECONDS = 120
+RUN_SECONDS = 180
+LEAST_PER_SECOND = 100
 # As it takes no part in any decision it may be short: real ones are five minutes.
 TTL_MS = 1
 
@@ -53,12 +56,15 @@ SELECT action.id, action.ref, '{{}}', {WORKER_ID}, 'completed',
   FROM action, generate_series(1, {HISTORY}) AS n;
 """
 
+# Beyond every limit, as dead letters are when they arrive.
+OLD_SECONDS = 600.0
+
 # Each row has a stamp of its own, so that every letter is guarded by its own microsecond.
 _SCHEDULE = """
 INSERT INTO execution (action, action_ref, config, worker, status, created, updated)
 SELECT action.id, action.ref, $2, $3, 'scheduled', moment, moment
   FROM action, generate_series(1, $1) AS n,
-       LATERAL (SELECT now() - interval '10 minutes' + n * interval '1 microsecond' AS moment) AS stamp
+       LATERAL (SELECT now() - make_interval(secs => $4) + n * interval '1 microsecond' AS moment) AS stamp
 RETURNING id, updated
 """
 
@@ -103,8 +109,20 @@ class Stage:
             await session.execute("SET search_path TO attune, public")
             yield session
 
+    @property
+    def run_seconds(self) -> float:
+        """A run that takes longer has failed."""
+        return max(RUN_SECONDS, self.letters / LEAST_PER_SECOND)
+
     async def ready(self, queue: str) -> int:
         return await topology.ready_count(self.amqp_url, queue)
+
+    async def exists(self, queue: str) -> bool:
+        try:
+            await self.ready(queue)
+        except ChannelNotFoundEntity:
+            return False
+        return True
 
 
 class World:
@@ -129,6 +147,19 @@ class World:
     @asynccontextmanager
     async def stage(self, letters: int, *, in_front: Sequence[bytes] = ()) -> AsyncIterator[Stage]:
         """`in_front`: bodies of dead letters that wait before all others."""
+        async with self._empty_stage(letters) as stage:
+            await _let_die(stage, in_front)
+            yield stage
+
+    @asynccontextmanager
+    async def worker_queue_stage(self, messages: int) -> AsyncIterator[Stage]:
+        """As many messages wait in the queue of a worker that has stopped, and none has expired."""
+        async with self._empty_stage(messages) as stage:
+            await _let_wait(stage)
+            yield stage
+
+    @asynccontextmanager
+    async def _empty_stage(self, letters: int) -> AsyncIterator[Stage]:
         name = _fresh_name()
         folder = self.folder / name
         folder.mkdir()
@@ -139,7 +170,6 @@ class World:
                 letters=letters,
                 folder=folder,
             )
-            await _let_die(stage, in_front)
             yield stage
         finally:
             await self.servers.rabbitmq.delete_vhost(name)
@@ -183,14 +213,36 @@ async def _let_die(stage: Stage, in_front: Sequence[bytes]) -> None:
         intake = await channel.get_queue(topology.DLX_QUEUE)
         await intake.bind(topology.DLX, topology.dispatch_key(WORKER_ID))
         await _put_in_front(await connection.channel(publisher_confirms=False), in_front)
-        await session.execute("SET session_replication_role = replica")
-        rows = await session.fetch(_SCHEDULE, stage.letters, CONFIG, WORKER_ID)
-        await _publish(stage.amqp_url, _dispatches((row["id"], row["updated"]) for row in rows))
-        async with asyncio.timeout(SETTLING_SECONDS):
-            while await stage.ready(topology.DLX_QUEUE) < stage.letters + len(in_front):  # noqa: ASYNC110 (the broker has no event for it)
-                await asyncio.sleep(0.1)
-        await session.execute("VACUUM (ANALYZE) execution")
-        await session.execute("CHECKPOINT")
+        await _dispatch(stage, session, age_seconds=OLD_SECONDS)
+        await _settle(stage, session, topology.DLX_QUEUE, stage.letters + len(in_front))
+
+
+async def _let_wait(stage: Stage) -> None:
+    """Schedule executions and leave their messages in the queue of a worker that has stopped in order."""
+    connection = await open_connection(stage.amqp_url)
+    async with connection, stage.session() as session:
+        channel = await connection.channel()
+        await topology.declare_common(channel)
+        await topology.declare_executor(channel)
+        await topology.declare_worker(channel, WORKER_ID)
+        await session.execute("UPDATE worker SET status = 'inactive' WHERE id = $1", WORKER_ID)
+        # Young: else the timeout monitor ends them while they are drained.
+        await _dispatch(stage, session, age_seconds=0.0)
+        await _settle(stage, session, topology.worker_queue(WORKER_ID), stage.letters)
+
+
+async def _dispatch(stage: Stage, session: Session, *, age_seconds: float) -> None:
+    await session.execute("SET session_replication_role = replica")
+    rows = await session.fetch(_SCHEDULE, stage.letters, CONFIG, WORKER_ID, age_seconds)
+    await _publish(stage.amqp_url, _dispatches((row["id"], row["updated"]) for row in rows))
+
+
+async def _settle(stage: Stage, session: Session, queue: str, wanted: int) -> None:
+    async with asyncio.timeout(SETTLING_SECONDS):
+        while await stage.ready(queue) < wanted:  # noqa: ASYNC110 (the broker has no event for it)
+            await asyncio.sleep(0.1)
+    await session.execute("VACUUM (ANALYZE) execution")
+    await session.execute("CHECKPOINT")
 
 
 async def _put_in_front(channel: AbstractChannel, bodies: Sequence[bytes]) -> None:

@@ -84,6 +84,13 @@ class Times:
     canary_limit_seconds: float = _time(
         "more for it to arrive, then it is lost", "DLQ_HANDLER__CANARY__LIMIT_SECONDS"
     )
+    flow_seconds: float = _time("between two checks of the flows", "DLQ_HANDLER__LIFECYCLE__INTERVAL_SECONDS")
+    consumer_wait_seconds: float = _time(
+        "until a stop that waits for consumers is reported", "DLQ_HANDLER__LIFECYCLE__CONSUMER_WAIT_SECONDS"
+    )
+    settle_seconds: float = _time(
+        "between the unbinding of a queue and its deletion", "DLQ_HANDLER__LIFECYCLE__SETTLE_SECONDS"
+    )
     database_away_seconds: float = _time(
         "without a database until dead letters go back to the queue",
         "DLQ_HANDLER__PAUSE__DATABASE_OUTAGE_SECONDS",
@@ -151,6 +158,9 @@ STOCK = Times(
     canary_seconds=60,
     canary_ttl_ms=5_000,
     canary_limit_seconds=30,
+    flow_seconds=2,
+    consumer_wait_seconds=60,
+    settle_seconds=10,
     database_away_seconds=30,
     connect_timeout_seconds=5,
     amqp_heartbeat_seconds=10,
@@ -188,6 +198,9 @@ SCALED = Times(
     canary_seconds=2,
     canary_ttl_ms=1_000,
     canary_limit_seconds=5,
+    flow_seconds=0.3,
+    consumer_wait_seconds=10,
+    settle_seconds=1,
     database_away_seconds=3,
     connect_timeout_seconds=2,
     amqp_heartbeat_seconds=3,

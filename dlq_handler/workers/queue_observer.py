@@ -216,6 +216,10 @@ class WorkerQueueObserver:
             found = {queue: counts for queue, counts in quiet.items() if counts is not None}
             self._found |= found.keys()
             answer |= found
+            # A queue that did not exist seconds ago holds no message that is older than that. Without the list, the
+            # executions of a worker whose queue was deleted would stay undecided for ten minutes.
+            others = [queue for queue in unasked if queue not in found]
+            answer |= dict.fromkeys(await self._queues.missing_in_list(others))
         return answer
 
     async def _ask(self, queues: Sequence[str], *, refusals: int) -> dict[str, QueueCounts | None]:

@@ -69,15 +69,16 @@ class QueueMissing(RuntimeError):
     """A flow owns the queue, and it does not exist."""
 
 
-def worker_queue(worker_id: int) -> str:
+def worker_queue(worker_id: int | str) -> str:
+    """`worker_id`: also a placeholder for one."""
     return f"worker.{worker_id}.executions"
 
 
-def dispatch_key(worker_id: int) -> str:
+def dispatch_key(worker_id: int | str) -> str:
     return f"execution.dispatch.worker.{worker_id}"
 
 
-def worker_queues(worker_id: int, ttl_ms: int = DEFAULT_TTL_MS) -> tuple[StockQueue, ...]:
+def worker_queues(worker_id: int | str, ttl_ms: int = DEFAULT_TTL_MS) -> tuple[StockQueue, ...]:
     if not 0 <= ttl_ms <= _LARGEST_I32:
         raise ValueError(f"worker queue TTL is {ttl_ms} ms; Attune sends it as a signed 32-bit integer")
     return (

@@ -1,6 +1,7 @@
 """Run the auditor: reports on standard output, one JSON object a line; on standard input, commands.
 
-`audit` asks for an audit; `lost PART` comes before each kill, and `back PART` when the part works again. Where the
+`audit` asks for an audit; `lost PART` comes before each kill, and `back PART` when the part works again; `retired
+WORKER` names a worker whose queues are to be deleted. Where the
 servers are it reads from Attune's own variables. Standard input is also its leash: it ends with it.
 """
 
@@ -31,9 +32,11 @@ async def watch_until_let_go(amqp_url: str, database_url: str, schema: str) -> N
                     loop.call_soon_threadsafe(watch.lose, part)
                 case ["back", part]:
                     loop.call_soon_threadsafe(watch.regain, part)
+                case ["retired", worker]:
+                    loop.call_soon_threadsafe(watch.retire, worker)
                 case _:
                     print(
-                        f"unknown command {line!r}: use audit, lost PART or back PART",
+                        f"unknown command {line!r}: use audit, lost PART, back PART or retired WORKER",
                         file=sys.stderr,
                         flush=True,
                     )

@@ -65,6 +65,9 @@ class Audit:
     repeats: int
     terminal: int
     changed: tuple[int, ...]
+    retired: int
+    """Executions that were ever dispatched to a worker that is retired."""
+    retired_open: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -73,6 +76,9 @@ class Ledger:
     _numbers: set[int] = field(default_factory=set)
     _status: dict[int, str] = field(default_factory=dict)
     _dispatched: set[int] = field(default_factory=set)
+    _dispatched_to: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """By worker."""
+    retired_workers: set[int] = field(default_factory=set)
     _ends: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     _reopened: set[int] = field(default_factory=set)
     _completion_ids: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -99,6 +105,8 @@ class Ledger:
             return
         if status == "scheduled":
             self._dispatched.add(number)
+            if change.worker_id is not None:
+                self._dispatched_to[change.worker_id].add(number)
         if status in TERMINAL and self._status.get(number) not in TERMINAL:
             self._ends[number] += 1
         self._status[number] = status
@@ -145,16 +153,22 @@ class Ledger:
     def audit(self) -> Audit:
         counts = self.completion_counts()
         ended = {number for number, ends in self._ends.items() if ends}
+        retired = {number for worker in self.retired_workers for number in self._dispatched_to[worker]}
         return Audit(
             dispatched=len(self._dispatched),
-            open=tuple(sorted(n for n in self._dispatched if self._status[n] not in TERMINAL)),
+            open=self._open(self._dispatched),
             ends=sum(self._ends.values()),
             silent=tuple(sorted(n for n in ended if counts.get(n, 0) < self._ends[n])),
             doubled=self._doubled(counts),
             repeats=self._repeats,
             terminal=len(self._first_terminal),
             changed=tuple(sorted(self._reopened | self._touched)),
+            retired=len(retired),
+            retired_open=self._open(retired),
         )
+
+    def _open(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        return tuple(sorted(number for number in numbers if self._status[number] not in TERMINAL))
 
     def _doubled(self, completions: Mapping[int, int]) -> tuple[int, ...]:
         too_many = {number for number, count in completions.items() if count > self._ends.get(number, 0)}

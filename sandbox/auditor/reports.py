@@ -25,11 +25,17 @@ class Reporter:
         )
 
     def picture(
-        self, *, line: Iterable[tuple[int, str]], workers: Mapping[int, str], queues: Mapping[str, int]
+        self,
+        *,
+        line: Iterable[tuple[int, str]],
+        workers: Mapping[int, str],
+        cordoned: Iterable[str],
+        queues: Mapping[str, int],
     ) -> None:
         picture: dict[str, object] = {
             "line": [list(entry) for entry in line],
             "workers": [{"id": number, "name": name} for number, name in workers.items()],
+            "cordoned": list(cordoned),
             "queues": dict(queues),
         }
         if picture != self._last_picture:

@@ -40,6 +40,12 @@ async def read_workers(session: Session) -> dict[int, str]:
     return {row["id"]: row["name"] for row in rows}
 
 
+async def read_cordoned(session: Session) -> list[str]:
+    """Names of the workers that get no new work."""
+    rows = await session.fetch("SELECT name FROM worker WHERE cordoned ORDER BY name")
+    return [row["name"] for row in rows]
+
+
 async def read_line(session: Session, action_ref: str) -> list[tuple[int, str]]:
     """(execution id, 'active' or 'queued') of an action, in order of the line."""
     rows = await session.fetch(

@@ -14,13 +14,14 @@ from sandbox.auditor.completion_queue import STOCK_LETTERS, CompletionQueue
 from sandbox.auditor.ledger import CompletionEvent, Ledger, Violation
 from sandbox.auditor.outages import Outages
 from sandbox.auditor.reports import Reporter
-from sandbox.auditor.rows import read_changes, read_line, read_terminal_rows, read_workers
+from sandbox.auditor.rows import read_changes, read_cordoned, read_line, read_terminal_rows, read_workers
 
 LINE_OF = "core.slow"
 LOOK_SECONDS = 0.2
 
-# Attune's own dead-letter queue, and the one that a sidecar makes for itself beside a stock executor.
-LETTER_QUEUES = (topology.DLX_QUEUE, "attune.dlx.sidecar.queue")
+# Attune's own dead-letter queue, the one that a sidecar makes for itself beside a stock executor, and the one that gets
+# the messages for retired workers.
+LETTER_QUEUES = (topology.DLX_QUEUE, "attune.dlx.sidecar.queue", "dlq_handler.retired.queue")
 
 
 class Watch:
@@ -34,7 +35,9 @@ class Watch:
         self._completions = CompletionQueue(amqp_url, self._take_completion)
         self._away: set[str] = set()
         self._last_number = 0
-        self._worker_ids: list[int] = []
+        self._workers: dict[int, str] = {}
+        self._undeleted: set[str] = set()
+        """Queues of retired workers that never were seen missing."""
         self._line: list[tuple[int, str]] = []
         self._queues: dict[str, int] = {}
         self._stock_letters = 0
@@ -53,6 +56,13 @@ class Watch:
         """The part works again."""
         self._losses.back(part, time.monotonic())
 
+    def retire(self, worker: str) -> None:
+        """Its queues are to be deleted."""
+        for number, name in self._workers.items():
+            if name == worker:
+                self._ledger.retired_workers.add(number)
+                self._undeleted |= {queue.name for queue in topology.worker_queues(number)}
+
     async def run(self) -> None:
         """Until cancelled."""
         try:
@@ -65,6 +75,7 @@ class Watch:
                         stock_letters=self._stock_letters,
                         messages_waiting=sum(self._queues.values()),
                         in_line=len(self._line),
+                        undeleted=sorted(self._undeleted),
                     )
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
@@ -80,8 +91,9 @@ class Watch:
         try:
             if not self._completions.is_open:
                 await self._completions.open()
-            workers = [topology.worker_queue(number) for number in self._worker_ids]
+            workers = [topology.worker_queue(number) for number in self._workers]
             depths = await self._completions.depths([STOCK_LETTERS, *LETTER_QUEUES, *workers])
+            self._undeleted &= (await self._completions.depths(sorted(self._undeleted))).keys()
         except BROKER_AWAY as error:
             await self._completions.close()
             self._is_away("broker", error)
@@ -99,6 +111,7 @@ class Watch:
             changes = await read_changes(session, self._last_number)
             terminal = await read_terminal_rows(session)
             workers = await read_workers(session)
+            cordoned = await read_cordoned(session)
             self._line = await read_line(session, LINE_OF)
         except DATABASE_AWAY as error:
             self._is_away("database", error)
@@ -112,8 +125,8 @@ class Watch:
         self._ledger.take_rows(terminal)
         if arrived:
             self._reporter.completions(arrived)
-        self._worker_ids = list(workers)
-        self._reporter.picture(line=self._line, workers=workers, queues=self._queues)
+        self._workers = workers
+        self._reporter.picture(line=self._line, workers=workers, cordoned=cordoned, queues=self._queues)
         for violation in self._ledger.violations(completion_counts):
             if violation not in self._told:
                 self._told.add(violation)

@@ -1,1 +1,1 @@
-"""`./run demo`: a stock Attune whose workers disappear, in five acts, with an independent auditor."""
+"""`./run demo`: a stock Attune whose workers disappear, in six acts, with an independent auditor."""

@@ -21,7 +21,7 @@ EXIT_NO_SERVER = 69
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="./run demo", description="Watch executions being rescued, in five acts."
+        prog="./run demo", description="Watch executions being rescued, in six acts."
     )
     parser.add_argument(
         "--patience", type=float, default=45, metavar="SECONDS", help="how long to wait for each fact (45)"
@@ -31,7 +31,7 @@ def main() -> int:
     arguments = parser.parse_args()
     drop_other_servers()
     view = open_view(began=time.monotonic())
-    view.line("dlq-handler: what happens to executions when workers disappear, in five acts")
+    view.line("dlq-handler: what happens to executions when workers disappear, in six acts")
     folder = Path(tempfile.mkdtemp(prefix="dlq-handler-demo-"))
     code = EXIT_BROKEN
     try:

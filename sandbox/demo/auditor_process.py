@@ -43,6 +43,10 @@ class AuditorProcess:
     async def announce_start(self, parts: Iterable[str]) -> None:
         await self._tell(*(f"back {part}" for part in parts))
 
+    async def announce_retirement(self, worker: str) -> None:
+        """While its row still has its name."""
+        await self._tell(f"retired {worker}")
+
     async def _tell(self, *lines: str) -> None:
         self._stdin.writelines(f"{line}\n".encode() for line in lines)
         await self._stdin.drain()

@@ -28,6 +28,8 @@ class ObservedState:
     line: list[tuple[int, str]] = field(default_factory=list)
     """(execution id, 'active' or 'queued') of core.slow."""
     workers: dict[str, int] = field(default_factory=dict)
+    cordoned: set[str] = field(default_factory=set)
+    """Names of workers that get no new work."""
     queues: dict[str, int] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
     """Executions whose request Attune lost: what becomes of them is dlq-handler's work."""
@@ -65,6 +67,7 @@ class ObservedState:
     def _take_picture(self, report: Mapping[str, Any]) -> None:
         self.line = [(number, status) for number, status in report["line"]]
         self.workers = {worker["name"]: worker["id"] for worker in report["workers"]}
+        self.cordoned = set(report["cordoned"])
         self.queues = dict(report["queues"])
 
     def statuses(self) -> dict[str, int]:

@@ -69,6 +69,22 @@ def promises(audit: Mapping[str, Any]) -> list[Promise]:
             note=_which("changed", audit["changed"]),
         ),
         Promise(
+            promise="each execution dispatched to a retired worker came to an end",
+            expected=audit["retired"],
+            seen=audit["retired"] - len(audit["retired_open"]),
+            look="./run dlq-handler flows list",
+            log="sidecar",
+            note=_which("still open", audit["retired_open"]),
+        ),
+        Promise(
+            promise="queues of a retired worker that were not deleted",
+            expected=0,
+            seen=len(audit["undeleted"]),
+            look="./run dlq-handler queues list",
+            log="sidecar",
+            note=", ".join(audit["undeleted"]),
+        ),
+        Promise(
             promise="no execution is left in the line of core.slow",
             expected=0,
             seen=audit["in_line"],

@@ -1,11 +1,12 @@
-"""The story in five acts, and what the auditor says of it."""
+"""The story in six acts, and what the auditor says of it."""
 
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from sandbox.demo.act_4 import worker_is_retired
 from sandbox.demo.acts_1_to_3 import attune_alone, letters_arrive, requests_are_repeated
-from sandbox.demo.acts_4_and_5 import everything_breaks, work_flows
+from sandbox.demo.acts_5_and_6 import everything_breaks, work_flows
 from sandbox.demo.attune_client import attune_client
 from sandbox.demo.auditor_process import auditor
 from sandbox.demo.promises import promises
@@ -62,5 +63,6 @@ async def _play(world: World) -> None:
     waiting = await attune_alone(world)
     await requests_are_repeated(world, waiting)
     await letters_arrive(world)
+    await worker_is_retired(world)
     await everything_breaks(world)
     await work_flows(world)

@@ -4,6 +4,7 @@ Every wait is for a fact that the auditor reports, with a patience: never for ti
 """
 
 import asyncio
+import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -18,12 +19,13 @@ from sandbox.demo.observed import ObservedState, numbers
 from sandbox.demo.picture import Condition, Picture
 from sandbox.demo.report_lines import ReportLines
 from sandbox.demo.view import View
+from sandbox.server_programs.errors import ProgramFailed
 from sandbox.stage.first_error import raise_first_error
 from sandbox.stage.parts import PARTS
 from sandbox.stage.programs import WITHOUT_TIMEOUT_MONITOR
 from sandbox.stage.stage import Stage
 
-ACTS = 5
+ACTS = 6
 _FRAME_SECONDS = 0.25
 _REPORT_SECONDS = 2.0
 _SETTLE_SECONDS = 10.0
@@ -118,6 +120,24 @@ class World:
         await self._auditor.announce_kill(parts)
         await self.stage.kill(*parts)
         self._are(parts, Condition.KILLED)
+
+    async def retire(self, worker: str) -> None:
+        """Ask it to stop, for good."""
+        await self._auditor.announce_retirement(worker)
+        self.print_line(f"{worker} is asked to stop (SIGTERM): it becomes inactive and finishes what it runs")
+        await self.stage.stop(worker)
+        self._are([worker], Condition.ABSENT)
+        self.print_line(f"{worker} has ended")
+
+    async def sidecar_command(self, *arguments: str) -> None:
+        """As an operator types it."""
+        self.print_line(f"$ dlq-handler {shlex.join(arguments)}")
+        try:
+            await self.stage.sidecar_command(*arguments)
+        except ProgramFailed as error:
+            raise DemoFailed(
+                f"dlq-handler {shlex.join(arguments)}: {error}", self.stage.log("sidecar")
+            ) from error
 
     async def restart_executor_without_monitor(self) -> None:
         """As docs/how-to/beside-attune.md advises."""

@@ -1,5 +1,6 @@
 """The programs of a stage beside its servers: what each is started with, and when it counts as healthy."""
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from sandbox.attune.defects import Cured, Defect
 from sandbox.attune.environment import Environment
 from sandbox.attune.health import executor_health, worker_health
+from sandbox.attune.topology import WorkerQueues, worker_queues
 from sandbox.clean_environment import clean_environment
 from sandbox.server_programs.errors import ProgramFailed
 from sandbox.server_programs.program import ROOT_FOLDER, Client, output_of
@@ -28,6 +30,9 @@ SIDECAR_COMMANDS = (sys.executable, "-c", "from dlq_handler.main import main; ma
 MIGRATE_SECONDS = 120
 # The defect that must be cured for any action with a limit to run at all: core.slow, and its line.
 ADMISSION_WORKS = Defect.D15.name
+# Of a worker: the owner of its queues.
+QUEUES_OF_A_FLOW = {"SANDBOX_WORKER_QUEUES": WorkerQueues.FLOW.value}
+QUEUES_OF_ITS_OWN = {"SANDBOX_WORKER_QUEUES": WorkerQueues.OWN.value}
 # A setting of Attune's own. Its timeout monitor ends executions while their message can still be run (D12).
 WITHOUT_TIMEOUT_MONITOR = {"ATTUNE__EXECUTOR__ENABLE_TIMEOUT_MONITOR": "false"}
 
@@ -151,12 +156,36 @@ def sidecar_settings(
         "ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL": addresses.management_url,
         "ATTUNE__DLQ_HANDLER__INTAKE__QUEUE": INTAKE_QUEUE,
         "ATTUNE__DLQ_HANDLER__WORKER__RECONNECTS": str(Defect.NO_RECONNECT in cured).lower(),
+        "ATTUNE__DLQ_HANDLER__LIFECYCLE__ENABLED": "true",
+        "ATTUNE__DLQ_HANDLER__BLUEPRINTS": json.dumps({"worker": worker_blueprint(times)}),
         "ATTUNE__DLQ_HANDLER__HTTP__HOST": addresses.ops_host,
         "ATTUNE__DLQ_HANDLER__HTTP__PORT": str(addresses.ops_port),
         "ATTUNE__DLQ_HANDLER__UI__HOST": addresses.ops_host,
         "ATTUNE__DLQ_HANDLER__UI__PORT": str(addresses.ui_port),
         "ATTUNE__DLQ_HANDLER__UI__ENVIRONMENT": "sandbox",
         "ATTUNE__DLQ_HANDLER__REPLICA_NAME": "sandbox",
+    }
+
+
+def worker_blueprint(times: Times) -> dict[str, object]:
+    """As the shipped one, with these times: a queue that exists with another TTL is refused."""
+    executions, *others = (
+        {
+            "name": queue.name,
+            "exchange": queue.bindings[0][0],
+            "keys": [key for _, key in queue.bindings],
+            "dlx": queue.arguments["x-dead-letter-exchange"],
+            "ttl_ms": queue.arguments.get("x-message-ttl"),
+        }
+        for queue in worker_queues("{id}", times.worker_queue_ttl_ms)
+    )
+    return {
+        "params": ["id"],
+        "worker": "id",
+        "flow": [
+            {**executions, "contents": "decide"},
+            *({**queue, "contents": "archive"} for queue in others),
+        ],
     }
 
 

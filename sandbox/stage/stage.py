@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sandbox.attune.defects import Defect
 from sandbox.attune.environment import Environment
+from sandbox.server_programs.program import ROOT_FOLDER, Client, output_of
 from sandbox.servers import PrivatePostgreSQL, PrivateRabbitMQ
 from sandbox.servers.errors import StartFailed
 from sandbox.servers.owned_process import OwnedProcess
@@ -33,6 +34,7 @@ from sandbox.stage.programs import (
 from sandbox.times import Times
 
 DATABASE = "attune"
+COMMAND_SECONDS = 60
 HOST = "127.0.0.1"
 API_TOKEN = "sandbox"  # noqa: S105 (printed for everyone to use)
 
@@ -194,6 +196,27 @@ class Stage:
             case _:
                 raise ValueError(f"{part} is a server: only Attune's parts and the sidecar have variables")
 
+    async def sidecar_command(self, *arguments: str) -> str:
+        """What a command of the sidecar's own prints, against this stage. ProgramFailed."""
+        client = self._sidecar_client()
+        return await output_of(
+            *client.command,
+            *arguments,
+            environment=client.environment,
+            folder=Path(client.start_in or ROOT_FOLDER),
+            timeout=COMMAND_SECONDS,
+        )
+
+    def _sidecar_client(self) -> Client:
+        return sidecar_client(
+            self.addresses,
+            self.folder,
+            self.times,
+            self.config,
+            cured=self._attune.cured,
+            attune_settings=self._sidecar_settings,
+        )
+
     async def repair(self, part: str, *, print_line: Callable[[str], None]) -> None:
         """Whatever was done to it: returns when it is healthy."""
         if self.is_hung(part):
@@ -278,13 +301,6 @@ class Stage:
             clients={
                 "psql": self.database.client(DATABASE, f"{SCHEMA},public"),
                 "rabbitmqctl": self.broker.client(),
-                "dlq-handler": sidecar_client(
-                    self.addresses,
-                    self.folder,
-                    self.times,
-                    self.config,
-                    cured=self._attune.cured,
-                    attune_settings=self._sidecar_settings,
-                ),
+                "dlq-handler": self._sidecar_client(),
             },
         )

@@ -118,6 +118,11 @@ class QueueCounter:
                 unsure = [queue for queue in queues if queue not in self._present and queue not in counted]
             return counted | await self._ask_slowly(unsure)
 
+    async def missing_in_list(self, queues: Collection[str]) -> set[str]:
+        """Those that the list of queues does not have. It is seconds old; without the management API, none is known."""
+        listed = await self._list()
+        return set() if listed is None else set(queues).difference(listed)
+
     def unknown_explanation(self, queue: str) -> str:
         """The reason why `count_all` left it out."""
         return REFUSED_QUEUE if self._is_hidden(queue) else UNKNOWN_QUEUE

@@ -333,9 +333,10 @@ async def test_a_missing_queue_is_asked_about_twice_in_ten_minutes_and_then_unkn
 
 
 async def test_a_queue_that_is_declared_after_two_refusals_is_found_without_another_one(
-    it: Fixture, vhost: str
+    it: Fixture, vhost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known: set[str] = set()
+    refusals = Refusals(it, monkeypatch)
 
     async def listed() -> set[str]:
         return known
@@ -351,7 +352,8 @@ async def test_a_queue_that_is_declared_after_two_refusals_is_found_without_anot
     for _ in range(6):
         await queue_observer.observe([2])
         it.pass_seconds(10)
-    assert await queue_observer.observe([2]) == {}
+    assert await queue_observer.observe([2]) == {2: None}, "the management API lists all queues"
+    assert len(refusals.at[worker_queue(2)]) == 2
 
     await verify_redeclare(vhost, {2: 60_000})
     known.add(worker_queue(2))

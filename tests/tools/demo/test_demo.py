@@ -18,12 +18,14 @@ async def test_demo_keeps_every_promise_and_leaves_nothing_behind(
     out, _ = await process.communicate()
     output = out.decode()
     assert process.returncode == 0, output
-    assert [f"Act {number}." in output for number in range(1, 6)] == [True] * 5
+    assert [f"Act {number}." in output for number in range(1, 7)] == [True] * 6
     assert "\x1b" not in output
     for promise in (
         "dispatched",
         "published",
         "was over",
+        r"dispatched to a retired worker came to an end +[1-9]",
+        "queues of a retired worker",
         "in the line",
         "in any queue",
         "stock Attune",

@@ -67,6 +67,16 @@ def test_what_was_dispatched_and_never_ended_is_open() -> None:
     assert (audit.dispatched, audit.open) == (1, (1,))
 
 
+def test_what_was_dispatched_to_a_retired_worker_is_counted_by_itself() -> None:
+    ledger = a_ledger()
+    for execution_id, worker_id in ((1, 7), (2, 7), (3, 8)):
+        ledger.take_changes(replace(one, worker_id=worker_id) for one in changes(execution_id, *LIFE))
+    ledger.take_changes(changes(2, "failed"))
+    assert (ledger.audit().retired, ledger.audit().retired_open) == (0, ())
+    ledger.retired_workers = {7}
+    assert (ledger.audit().retired, ledger.audit().retired_open) == (2, (1,))
+
+
 def test_an_end_without_a_completion_event_is_silent() -> None:
     ledger = a_ledger()
     ledger.take_changes(changes(1, *LIFE, "failed"))

@@ -31,6 +31,9 @@ KEPT: dict[str, Any] = {
     "stock_letters": 0,
     "messages_waiting": 0,
     "in_line": 0,
+    "retired": 2,
+    "retired_open": [],
+    "undeleted": [],
 }
 
 
@@ -38,7 +41,12 @@ def reports() -> list[dict[str, Any]]:
     """As the auditor writes them."""
     out = io.StringIO()
     reporter = Reporter(out)
-    reporter.picture(line=[(2, "queued")], workers={7: "worker-shell"}, queues={"worker.7.executions": 3})
+    reporter.picture(
+        line=[(2, "queued")],
+        workers={7: "worker-shell"},
+        cordoned=["worker-shell"],
+        queues={"worker.7.executions": 3},
+    )
     life = [("scheduled", 7, None), ("failed", None, "letter")]
     reporter.changes(
         Change(
@@ -73,6 +81,7 @@ def test_state_is_made_of_reports() -> None:
     assert observed.are_settled([1])
     assert not observed.are_settled([1, 2])
     assert observed.rescued() == 3
+    assert observed.cordoned == {"worker-shell"}
     assert observed.violations == ["announced once: executions 1"]
 
 
@@ -102,6 +111,8 @@ def test_runs_of_numbers_are_folded() -> None:
         ({"doubled": [3]}, "the completion event of each end was published, exactly once"),
         ({"changed": [3]}, "no execution that was over was changed"),
         ({"stock_letters": 1}, "stock Attune: letters that reach its dead-letter queue"),
+        ({"retired_open": [3]}, "each execution dispatched to a retired worker came to an end"),
+        ({"undeleted": ["worker.3.packs"]}, "queues of a retired worker that were not deleted"),
         ({"in_line": 1}, "no execution is left in the line of core.slow"),
         ({"messages_waiting": 1}, "no message is left in any queue"),
     ],
@@ -112,8 +123,19 @@ def test_each_fault_breaks_its_promise(fault: dict[str, Any], promise: str) -> N
 
 def test_the_audit_has_what_the_table_asks_for() -> None:
     out = io.StringIO()
-    empty = Audit(dispatched=0, open=(), ends=0, silent=(), doubled=(), repeats=0, terminal=0, changed=())
-    Reporter(out).audit(empty, stock_letters=0, messages_waiting=0, in_line=0)
+    empty = Audit(
+        dispatched=0,
+        open=(),
+        ends=0,
+        silent=(),
+        doubled=(),
+        repeats=0,
+        terminal=0,
+        changed=(),
+        retired=0,
+        retired_open=(),
+    )
+    Reporter(out).audit(empty, stock_letters=0, messages_waiting=0, in_line=0, undeleted=[])
     assert all(promise.held for promise in promises(json.loads(out.getvalue())))
 
 
@@ -121,7 +143,7 @@ def test_the_audit_has_what_the_table_asks_for() -> None:
 def test_the_picture_leaves_room_for_events(width: int) -> None:
     picture = Picture(
         observed=observed_state(),
-        act="Act 4 of 5",
+        act="Act 4 of 6",
         look_at="Look at: " + "x" * 200,
         conditions=dict.fromkeys(PARTS, Condition.STARTING),
     )

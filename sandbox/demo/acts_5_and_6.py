@@ -1,10 +1,11 @@
-"""Acts 4 and 5: everything breaks, the sidecar included, and work flows again."""
+"""Acts 5 and 6: everything breaks, the sidecar included, and work flows again."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from sandbox.attune.database import Database
 from sandbox.auditor.ledger import TERMINAL
+from sandbox.demo.act_4 import RETIRED
 from sandbox.demo.acts_1_to_3 import ECHO, SLOW
 from sandbox.demo.observed import numbers
 from sandbox.demo.world import DemoFailed, World
@@ -13,7 +14,7 @@ from sandbox.stage.programs import INTAKE_QUEUE
 
 
 async def everything_breaks(world: World) -> None:
-    world.act(4, "Everything breaks", "Look at: what is killed, and that every execution ends nevertheless.")
+    world.act(5, "Everything breaks", "Look at: what is killed, and that every execution ends nevertheless.")
     await _lose_workers_and_sidecar(world)
     await _lose_the_servers(world)
 
@@ -21,6 +22,8 @@ async def everything_breaks(world: World) -> None:
 async def _lose_workers_and_sidecar(world: World) -> None:
     observed = world.observed
     await world.start("worker-shell", "worker-python")
+    await world.until("the worker that was retired gets work again", lambda: RETIRED not in observed.cordoned)
+    world.print_line(f"{RETIRED} has returned: dlq-handler bound its queues again and ended the cordon")
     running = await world.ask_for("core.sleep", 3, seconds=8)
     await world.until(
         "each worker runs something",
@@ -113,7 +116,7 @@ async def _lose_the_servers(world: World) -> None:
 
 
 async def work_flows(world: World) -> None:
-    world.act(5, "The workers return", "Look at: completed goes up, and nothing else does.")
+    world.act(6, "The workers return", "Look at: completed goes up, and nothing else does.")
     observed = world.observed
     await world.start(*WORKERS)
     work = await world.ask_for(SLOW, 6, seconds=0.5) + await world.ask_for(ECHO, 15)
