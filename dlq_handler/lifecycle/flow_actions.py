@@ -169,6 +169,9 @@ class FlowActions:
                     if flow.is_retired_bound:
                         await self._bind_spares(flow, ())
                         await self._unbind_retired(flow)
+                if flow.worker_id is not None:
+                    # Of an earlier stop: its worker may wait for the queues, and until then it has not returned.
+                    await worker_lifecycle_sql.uncordon(tx, flow.worker_id)
                 await self._save(tx, changes.activated(flow, lease=self.holder, now=now))
         except (LeaseLost, FlowChanged, Contended):
             raise
