@@ -353,10 +353,12 @@ class FlowActions:
 
     async def report(self, flow_id: str, error: str) -> None:
         """Best effort: it explains a flow that does not go on, and changes nothing."""
+        error = changes.shortened(error)
         try:
             async with self._database.transaction() as tx:
                 flow = await flows_sql.read_flow(tx, flow_id)
-                if flow is None or flow.last_error == changes.shortened(error) or _is_rolling_back(flow):
+                # While a start is rolled back, the error is its reason.
+                if flow is None or flow.status is FlowStatus.STARTING or flow.last_error == error:
                     return
                 await self._leadership.fence(tx)
                 if not await flows_sql.save(tx, changes.reported(flow, error)):
@@ -396,8 +398,3 @@ class FlowActions:
                 yield
         except TimeoutError as error:
             raise Unavailable("broker", f"{doing}: no answer within {BROKER_SECONDS:g} s") from error
-
-
-def _is_rolling_back(flow: Flow) -> bool:
-    """There the error is the reason of the rollback."""
-    return flow.status is FlowStatus.STARTING
