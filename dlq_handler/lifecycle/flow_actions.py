@@ -169,6 +169,9 @@ class FlowActions:
                     if flow.is_retired_bound:
                         await self._bind_spares(flow, ())
                         await self._unbind_retired(flow)
+                if flow.worker_id is not None:
+                    # Of an earlier stop: its worker may wait for the queues, and until then it has not returned.
+                    await worker_lifecycle_sql.uncordon(tx, flow.worker_id)
                 await self._save(tx, changes.activated(flow, lease=self.holder, now=now))
         except (LeaseLost, FlowChanged, Contended):
             raise
@@ -350,10 +353,12 @@ class FlowActions:
 
     async def report(self, flow_id: str, error: str) -> None:
         """Best effort: it explains a flow that does not go on, and changes nothing."""
+        error = changes.shortened(error)
         try:
             async with self._database.transaction() as tx:
                 flow = await flows_sql.read_flow(tx, flow_id)
-                if flow is None or flow.last_error == changes.shortened(error) or _is_rolling_back(flow):
+                # While a start is rolled back, the error is its reason.
+                if flow is None or flow.status is FlowStatus.STARTING or flow.last_error == error:
                     return
                 await self._leadership.fence(tx)
                 if not await flows_sql.save(tx, changes.reported(flow, error)):
@@ -393,8 +398,3 @@ class FlowActions:
                 yield
         except TimeoutError as error:
             raise Unavailable("broker", f"{doing}: no answer within {BROKER_SECONDS:g} s") from error
-
-
-def _is_rolling_back(flow: Flow) -> bool:
-    """There the error is the reason of the rollback."""
-    return flow.status is FlowStatus.STARTING

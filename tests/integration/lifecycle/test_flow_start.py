@@ -189,3 +189,32 @@ async def test_shared_queues_are_made_once_and_never_deleted(flows: FlowWorld) -
     found = await flows.queues()
     assert "shop.log" in found
     assert not found & {"shop.eu.orders", "shop.us.orders"}
+
+
+async def test_a_flow_that_is_started_again_ends_the_cordon_of_its_stop(flows: FlowWorld) -> None:
+    """Its worker may wait for the queues, and not be active before: no return would end the cordon."""
+    worker = await flows.stopped_worker()
+    runner = await flows.started(worker_id=worker.id)
+    await flows.stop()
+    await runner.tick()
+    assert (await flows.flow()).status is FlowStatus.STOPPED
+    assert (await flows.cordon(worker.id))["cordoned"]
+    await flows.start(id=str(worker.id))
+    await runner.tick()
+    flow = await flows.flow()
+    assert (flow.status, flow.has_cordoned) == (FlowStatus.ACTIVE, False)
+    assert not (await flows.cordon(worker.id))["cordoned"]
+
+
+async def test_a_start_leaves_the_cordon_of_another_alone(flows: FlowWorld) -> None:
+    worker = await flows.stopped_worker()
+    await flows.post.sql(
+        "UPDATE worker SET cordoned = true, cordon_reason = 'disk' WHERE id = :id", id=worker.id
+    )
+    runner = await flows.started(worker_id=worker.id)
+    await flows.stop()
+    await runner.tick()
+    await flows.start(id=str(worker.id))
+    await runner.tick()
+    assert (await flows.flow()).status is FlowStatus.ACTIVE
+    assert await flows.cordon(worker.id) == {"cordoned": True, "cordon_reason": "disk"}
