@@ -24,6 +24,8 @@ ASKING_THE_DATABASE = {
     "canary run": "",
     "doctor": "--no-canary",
     "executions explain": "1",
+    "flows list": "",
+    "flows show": "one",
     "grants": "",
     "letters export": "--worker 7",
     "letters groups": "",
@@ -31,12 +33,17 @@ ASKING_THE_DATABASE = {
     "letters reprocess": "1 --comment why",
     "letters show": "1",
     "migrate": "",
+    "queues list": "",
+    "queues orphans": "",
     "status": "",
     "topology apply": "",
     "topology check": "",
+    "topology show": "",
     "topology declare-worker-queue": "7 --yes",
     "workers list": "",
 }
+# These follow the record of a flow, or write a file, and print their own progress.
+WITH_THEIR_OWN_PROGRESS = {"flows start", "flows stop", "queues retire", "topology plan"}
 # `run` says in its log what it waits for.
 ASKING_NO_DATABASE = {"config check", "config show", "health", "run"}
 
@@ -52,7 +59,7 @@ def commands(above: Any, *names: str) -> Iterator[str]:
 
 def test_every_command_is_looked_at_here() -> None:
     assert sorted(commands(typer.main.get_command(app))) == sorted(
-        ASKING_THE_DATABASE.keys() | ASKING_NO_DATABASE
+        ASKING_THE_DATABASE.keys() | ASKING_NO_DATABASE | WITH_THEIR_OWN_PROGRESS
     )
 
 
