@@ -44,7 +44,7 @@ def list_all(config: ConfigOption = None, output: OutputOption = Output.TEXT) ->
     if output is Output.JSON:
         print_json(found.rows)
         return
-    # A host keeps the rows of vanished workers for ever, and with them the names of queues.
+    # A host keeps the rows of unavailable workers for ever, and with them the names of queues.
     shown = [row for row in found.rows if row.status is not QueueStatus.ABSENT]
     print_table(_COLUMNS, [_cells(row) for row in shown], empty="no queues", optional=("OWNED BY",))
     if hidden := len(found.rows) - len(shown):

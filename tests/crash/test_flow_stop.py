@@ -73,7 +73,7 @@ async def test_a_stop_killed_at_every_step_loses_nothing(flows: FlowCrashWorld) 
 
 
 async def test_a_clean_up_killed_at_every_step_loses_nothing(flows: FlowCrashWorld) -> None:
-    """`dlq-handler queues retire`, for a worker that has vanished: no flow has started its queues."""
+    """`dlq-handler queues retire`, for a worker that is unavailable: no flow has started its queues."""
     worker = await flows.worker("seven")
     await flows.vanishes(worker)
     async with flows.replica("victim") as victim:

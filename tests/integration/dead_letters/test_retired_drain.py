@@ -145,7 +145,7 @@ async def test_worker_that_returns_in_the_middle_gets_the_rest(post: Watchpost, 
 
 
 class Notes:
-    """What the caller is told, and what was on record and in the queue by then."""
+    """What the caller receives, and what was on record and in the queue by then."""
 
     def __init__(self, post: Watchpost) -> None:
         self._post = post

@@ -40,7 +40,7 @@ async def test_every_queue_of_the_vhost_has_a_row_with_its_owner(
     worker = await host.add_worker()
     await verify_redeclare(vhost, {worker: 300_000, worker + 1: 300_000})
     await put(link, f"worker.{worker}.executions", 2)
-    await put(link, "somebody.else", **{"x-max-length": 9})
+    await put(link, "another.system", **{"x-max-length": 9})
 
     rows = by_name(await command().cli_json("queues", "list"))
 
@@ -56,7 +56,7 @@ async def test_every_queue_of_the_vhost_has_a_row_with_its_owner(
         "explanation": None,
     }
     assert rows[f"worker.{worker + 1}.packs"]["owner"] == f"worker {worker + 1}", "it has no row"
-    other = rows["somebody.else"]
+    other = rows["another.system"]
     assert (other["owner_kind"], other["owner"], other["arguments"]) == ("other", None, {"x-max-length": 9})
     for queue in SYSTEM_QUEUES:
         row = rows[queue.name]
@@ -87,7 +87,7 @@ async def test_without_the_management_api_known_queues_are_asked_about_by_name(
 ) -> None:
     worker = await host.add_worker()
     await verify_redeclare(vhost, {worker: 300_000})
-    await put(link, "somebody.else", **{"x-max-length": 9})
+    await put(link, "another.system", **{"x-max-length": 9})
     sidecar = command(ATTUNE__DLQ_HANDLER__BROKER__MANAGEMENT_URL=NO_API)
 
     rows = by_name(await sidecar.cli_json("queues", "list"))
@@ -96,7 +96,7 @@ async def test_without_the_management_api_known_queues_are_asked_about_by_name(
     assert rows["attune.enforcements.queue"]["arguments"] == {"x-dead-letter-exchange": "attune.dlx"}
     assert rows["attune.dlx.queue"]["arguments"] == {}
     assert rows[f"worker.{worker}.cancel"]["exists"] is True
-    assert "somebody.else" not in rows
+    assert "another.system" not in rows
     assert "AMQP cannot list queues" in err
     assert "dlq_handler.broker.management_url" in err
 
@@ -133,7 +133,7 @@ async def test_the_queues_of_a_flow_belong_to_it(
 
 @pytest.mark.parametrize("missing", [MAX_REFUSALS - 1, MAX_REFUSALS + 20])
 async def test_by_amqp_the_budget_of_refused_questions_is_kept(link: AdminConnection, missing: int) -> None:
-    """Each leaves error lines in the broker's log, and a host keeps the rows of vanished workers for ever."""
+    """Each leaves error lines in the broker's log, and a host keeps the rows of unavailable workers for ever."""
     asked = 0
 
     class Counting(AdminConnection):
